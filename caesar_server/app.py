@@ -1,0 +1,63 @@
+"""``create_app``: the only place where the parts are put together."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from caesar_server.blueprints.compat import routes as compat
+from caesar_server.blueprints.ops import routes as ops
+from caesar_server.jobs.clock import SchedulingClock, SystemClock
+from caesar_server.jobs.runner import Runner
+from caesar_server.registry import Registry
+from caesar_server.settings import Settings, load_settings
+from caesar_server.store.base import Store
+from caesar_server.store.memory import MemoryStore
+from caesar_server.web import errors, hosts, request_ids
+from caesar_server.web.services import EXTENSION, Services
+
+
+def create_app(
+    settings: Settings | None = None,
+    registry: Registry | None = None,
+    store: Store | None = None,
+    clock: SchedulingClock | None = None,
+) -> Flask:
+    """Return a new WSGI application; two of them may live in one process.
+
+    Starts no thread and loads no plugin, so it may be called before a fork.  End it with
+    ``app.extensions["caesar_server"].close()``.
+
+    :param settings: None reads the settings file and the environment.
+    :param registry: None looks for installed backends.
+    :param store: None keeps jobs in memory.
+    :param clock: None is the machine's.
+    :raises SettingsError: if the settings do not make sense, or, with ``strict_plugins``, a backend
+        is broken.
+    """
+    settings = settings or load_settings().settings
+    registry = registry or Registry.from_entry_points(settings)
+    store = store or MemoryStore(settings.stored_jobs)
+    clock = clock or SystemClock()
+    runner = Runner(
+        store=store,
+        registry=registry,
+        clock=clock,
+        limit=max(1, settings.threads - RESERVED_THREADS),
+        feed_events=settings.feed_events,
+    )
+    app = Flask("caesar_server", static_folder=None)
+    app.url_map.strict_slashes = False
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    app.extensions[EXTENSION] = Services(settings, registry, store, runner, clock)
+    request_ids.register(app)
+    errors.register(app)
+    hosts.register(app, settings)
+    app.register_blueprint(ops.create_blueprint())
+    for prefix in compat.PREFIXES:
+        app.register_blueprint(compat.create_blueprint(prefix))
+    return app
+
+
+#: Threads that are never given to answers, so that ``/healthz`` and refusals find one.
+RESERVED_THREADS = 4

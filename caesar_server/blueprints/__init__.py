@@ -1,0 +1,1 @@
+"""The surfaces: families of URLs.  They do not import each other."""

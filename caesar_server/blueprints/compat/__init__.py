@@ -1,0 +1,1 @@
+"""The OpenAI-compatible surface: ``/compat``, also under ``/v1`` and ``/compat/v1``."""

@@ -1,0 +1,198 @@
+"""From a job's events to the pieces of an OpenAI answer: the part that both wires share.
+
+Which channel is the text, where the References go, how usage adds up: decided here, once, so that a
+stream and a JSON body cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from caesar_server.contract.backend import Capabilities
+from caesar_server.contract.errors import ErrorInfo
+from caesar_server.contract.events import (
+    Channel,
+    ChoiceFinished,
+    Completed,
+    ContentDelta,
+    Event,
+    Failed,
+    FinishReason,
+    LogprobToken,
+    LoopFinished,
+    ProgressNoted,
+    RequestLogged,
+    ResultFound,
+    SourceStored,
+    Started,
+    StatusChanged,
+    UsageCounted,
+)
+from caesar_server.contract.request import ChatRequest, CompletionRequest
+from caesar_server.contract.text import count_words
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """More text of a choice; ``reasoning`` is thinking that is not part of the answer."""
+
+    choice: int
+    text: str
+    logprobs: tuple[LogprobToken, ...] | None = None
+    reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishPiece:
+    """A choice is complete."""
+
+    choice: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressPiece:
+    """News of the research, not part of the answer."""
+
+    status: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePiece:
+    """The tokens of the whole answer; the last piece of an answer that is complete."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePiece:
+    """The answer failed; the last piece then."""
+
+    error: ErrorInfo
+
+
+Piece: TypeAlias = TextPiece | FinishPiece | ProgressPiece | UsagePiece | FailurePiece
+
+_CITATION = re.compile(r"\[(\d{1,9})\]")
+
+
+class Answer:
+    """Turns the events of one job into pieces.  Not safe for threads.
+
+    :param request: as the client sent it.
+    :param usage: ``zero`` shows no tokens, as the hosted service does.
+    """
+
+    def __init__(
+        self,
+        request: CompletionRequest | ChatRequest,
+        capabilities: Capabilities,
+        usage: Literal["counted", "zero"],
+    ) -> None:
+        self._request = request
+        self._channel = text_channel(request, capabilities)
+        self._usage_mode = usage
+        self._counted = [0, 0]
+        self._counts_itself = capabilities.usage
+        self._status = "queued"
+        self._results: dict[str, ResultFound] = {}
+        self._texts: defaultdict[int, list[str]] = defaultdict(list)
+
+    def pieces(self, event: Event) -> Iterator[Piece]:
+        """Yield what ``event`` adds to the answer."""
+        match event:
+            case ContentDelta():
+                yield from self._delta(event)
+            case ChoiceFinished():
+                references = self._references(event.choice)
+                if references:
+                    yield TextPiece(event.choice, references)
+                yield FinishPiece(event.choice, event.reason)
+            case StatusChanged():
+                self._status = event.status
+                if event.status != "queued":
+                    yield ProgressPiece(event.status, event.message)
+            case ProgressNoted():
+                yield ProgressPiece(self._status, event.message)
+            case ResultFound():
+                self._results[event.id] = event
+            case UsageCounted():
+                self._counted[0] += event.prompt_tokens
+                self._counted[1] += event.completion_tokens
+            case Completed():
+                yield self._usage()
+            case Failed():
+                yield FailurePiece(event.error)
+            case Started() | SourceStored() | RequestLogged() | LoopFinished():
+                pass
+            case _:
+                assert_never(event)
+
+    def _delta(self, event: ContentDelta) -> Iterator[Piece]:
+        if event.channel == "reasoning":
+            yield TextPiece(event.choice, event.text, reasoning=True)
+        elif event.channel == self._channel and (event.text or event.logprobs):
+            self._texts[event.choice].append(event.text)
+            yield TextPiece(event.choice, event.text, event.logprobs)
+
+    def _references(self, choice: int) -> str:
+        cited = {
+            result.citation_index: result
+            for result in self._results.values()
+            if result.citation_index is not None
+        }
+        if not cited:
+            return ""
+        found = map(int, _CITATION.findall("".join(self._texts[choice])))
+        return references(cited[number] for number in sorted(set(found) & cited.keys()))
+
+    def _usage(self) -> UsagePiece:
+        if self._usage_mode == "zero":
+            return UsagePiece(0, 0)
+        if self._counts_itself or any(self._counted):
+            return UsagePiece(self._counted[0], self._counted[1])
+        words = sum(count_words("".join(parts)) for parts in self._texts.values())
+        return UsagePiece(count_prompt_words(self._request), words)
+
+
+def text_channel(request: CompletionRequest | ChatRequest, capabilities: Capabilities) -> Channel:
+    """Return the channel whose text is the answer; decided before the first chunk."""
+    if request.parameters.system_prompt and "transformed" in capabilities.channels:
+        return "transformed"
+    return "content"
+
+
+def references(cited: Iterator[ResultFound]) -> str:
+    """Return the section that lists the cited results, or an empty string for none."""
+    lines = [
+        f"[{result.citation_index}] [{_link_text(result.title or result.url)}]"
+        f"({_link_target(result.url)})"
+        for result in cited
+    ]
+    return "\n\n## References\n\n" + "\n".join(lines) if lines else ""
+
+
+def _link_text(title: str) -> str:
+    """Return a title from the web as a link's text: one line, no markup of its own."""
+    return re.sub(r"([\\\[\]`*_<>])", r"\\\1", " ".join(title.split()))
+
+
+def _link_target(url: str) -> str:
+    """Return ``url`` so that it cannot end the link it stands in."""
+    return re.sub(r"[\s()<>\\]", lambda found: f"%{ord(found[0]):02X}", url)
+
+
+def count_prompt_words(request: CompletionRequest | ChatRequest) -> int:
+    """Return the words of the request's text, once per prompt; a token id counts as one."""
+    if isinstance(request, CompletionRequest):
+        return sum(
+            count_words(prompt) if isinstance(prompt, str) else len(prompt)
+            for prompt in request.prompts
+        )
+    return sum(count_words(message.text) for message in request.messages)

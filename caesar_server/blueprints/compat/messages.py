@@ -1,0 +1,81 @@
+"""Chat messages: roles, text parts and file parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marshmallow import ValidationError, fields
+
+from caesar_server.blueprints.compat.fields import shown, wrong
+from caesar_server.contract.request import Message, Part
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+_FILE_KEYS = ("file_id", "fileData", "file_data")
+
+
+class MessageField(fields.Field[Any]):
+    """One message of a chat.  Returns a :class:`~caesar_server.contract.Message`."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> Message:
+        if not isinstance(value, dict):
+            raise wrong("an object with role and content", value)
+        role = value.get("role")
+        if role not in ROLES:
+            raise ValidationError({"role": wrong(f"one of {', '.join(ROLES)}", role).messages})
+        name = value.get("name")
+        if name is not None and not isinstance(name, str):
+            raise ValidationError({"name": wrong("a string", name).messages})
+        known = ("role", "content", "name")
+        return Message(
+            role=role,
+            parts=_parts(value.get("content"), role),
+            name=name,
+            extra={key: item for key, item in value.items() if key not in known},
+        )
+
+
+def _parts(content: Any, role: str) -> tuple[Part, ...]:
+    if content is None and role in ("assistant", "tool", "function"):
+        return ()
+    if isinstance(content, str):
+        return (Part(text=content),)
+    if not isinstance(content, list) or not content:
+        problem = wrong("a string or a non-empty array of parts", content)
+        raise ValidationError({"content": problem.messages})
+    return tuple(_part(part, index) for index, part in enumerate(content))
+
+
+def _part(part: Any, index: int) -> Part:
+    try:
+        return _read_part(part)
+    except ValidationError as error:
+        raise ValidationError({"content": {index: error.messages}}) from None
+
+
+def _read_part(part: Any) -> Part:
+    if not isinstance(part, dict):
+        raise wrong("an object with a type", part)
+    kind = part.get("type")
+    if kind == "text":
+        text = part.get("text")
+        if not isinstance(text, str):
+            raise ValidationError({"text": wrong("a string", text).messages})
+        return Part(text=text)
+    if kind == "file":
+        return _file_part(part.get("file"))
+    raise ValidationError({"type": [f"expected 'text' or 'file', got {shown(kind)}"]})
+
+
+def _file_part(file: Any) -> Part:
+    if not isinstance(file, dict):
+        raise ValidationError({"file": wrong("an object with file_id", file).messages})
+    key = next((key for key in _FILE_KEYS if file.get(key) is not None), "file_id")
+    file_id, filename = file.get(key), file.get("filename")
+    if not isinstance(file_id, str) or not file_id:
+        raise ValidationError(
+            {"file": {key: wrong("the id of an uploaded file", file_id).messages}}
+        )
+    if filename is not None and not isinstance(filename, str):
+        raise ValidationError({"file": {"filename": wrong("a string", filename).messages}})
+    return Part(file_id=file_id, filename=filename)

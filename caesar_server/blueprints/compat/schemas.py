@@ -1,0 +1,308 @@
+"""From a JSON body to a frozen request, or one error that names the field.
+
+Fields and bounds are those of OpenAI's API description 2.3.0, with Caesar's ``metadata``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from marshmallow import (
+    EXCLUDE,
+    INCLUDE,
+    Schema,
+    ValidationError,
+    fields,
+    post_load,
+    pre_load,
+    validates_schema,
+)
+
+from caesar_server.blueprints.compat.fields import (
+    Boolean,
+    Integer,
+    LogitBias,
+    Number,
+    Prompt,
+    Stop,
+    Text,
+    wrong,
+)
+from caesar_server.blueprints.compat.messages import MessageField
+from caesar_server.contract.request import (
+    ChatRequest,
+    CompletionRequest,
+    ResearchParameters,
+    Sampling,
+)
+from caesar_server.errors import (
+    BadRequestError,
+    MissingFieldError,
+    UnknownFieldError,
+    ValidationFailedError,
+)
+
+R = TypeVar("R", CompletionRequest, ChatRequest)
+_MARSHMALLOW_REQUIRED = fields.Field.default_error_messages["required"]
+_REQUIRED = "required and missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """What a client asked for: the request itself and how it wants the answer.
+
+    :param model: the name as the client wrote it.
+    """
+
+    model: str
+    request: R
+    stream: bool
+    include_usage: bool
+
+
+class NullIsAbsent(Schema):
+    """A schema for which ``null`` and absent are the same (vllm#19862: null crashed)."""
+
+    @pre_load
+    def drop_nulls(self, data: Any, **kwargs: Any) -> Any:
+        """Remove the members that are null."""
+        if not isinstance(data, Mapping):
+            raise wrong("an object", data)
+        return {key: value for key, value in data.items() if value is not None}
+
+
+class StreamOptionsSchema(NullIsAbsent):
+    """``stream_options``; ``include_obfuscation`` is accepted without effect."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+    include_usage = Boolean(load_default=False)
+    include_obfuscation = Boolean()
+
+
+class MetadataSchema(NullIsAbsent):
+    """``metadata``: Caesar's research parameters among whatever else the caller keeps there.
+
+    Values may be strings (``"4"``, ``"true"``), as OpenAI types metadata.
+    """
+
+    class Meta:
+        unknown = EXCLUDE
+
+    auto = Boolean(coerce=True)
+    reasoning_loops = Integer(low=1, high=10, coerce=True)
+    # the older name of the same (version 2025-08-08)
+    compute_units = Integer(low=1, high=10, coerce=True)
+    source_timeout = Integer(low=3, high=180, coerce=True)
+    reasoning_mode = Boolean(coerce=True)
+    allow_early_exit = Boolean(coerce=True)
+    exclude_social = Boolean(coerce=True)
+    excluded_domains = fields.List(Text(min_length=1))
+    system_prompt = Text()
+    model = Text(min_length=1)
+    collection_ids = fields.List(Text(min_length=1))
+
+    @post_load
+    def make(self, data: dict[str, Any], **kwargs: Any) -> ResearchParameters:
+        """Return the parameters; without any of them the mode is auto."""
+        if not data:
+            return ResearchParameters(auto=True)
+        compute_units = data.pop("compute_units", None)
+        if compute_units is not None:
+            data.setdefault("reasoning_loops", compute_units)
+        if "source_timeout" in data:
+            data["source_timeout_s"] = data.pop("source_timeout")
+        for name in ("excluded_domains", "collection_ids"):
+            data[name] = tuple(data.get(name, ()))
+        return ResearchParameters(**data)
+
+
+class GenerationSchema(NullIsAbsent):
+    """What completions and chat have in common."""
+
+    class Meta:
+        unknown = INCLUDE
+
+    #: names of :class:`~caesar_server.contract.Sampling` that are fields of the body
+    sampling_names = (
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "logit_bias",
+        "seed",
+        "stop",
+        "n",
+    )
+
+    model = Text(required=True, min_length=1)
+    max_tokens = Integer(low=1)
+    temperature = Number(low=0, high=2)
+    top_p = Number(low=0, high=1)
+    frequency_penalty = Number(low=-2, high=2)
+    presence_penalty = Number(low=-2, high=2)
+    logit_bias = LogitBias()
+    seed = Integer(low=-(2**63), high=2**63 - 1)
+    stop = Stop()
+    n = Integer(low=1, high=128)
+    stream = Boolean(load_default=False)
+    stream_options = fields.Nested(StreamOptionsSchema)
+    user = Text()
+    metadata = fields.Nested(MetadataSchema)
+
+    @validates_schema
+    def check_stream_options(self, data: Mapping[str, Any], **kwargs: Any) -> None:
+        """``stream_options`` needs a stream."""
+        if "stream_options" in data and not data.get("stream"):
+            raise ValidationError("only allowed with stream: true", "stream_options")
+
+    def _sampling(self, data: dict[str, Any], **more: Any) -> Sampling:
+        given = {name: data.pop(name) for name in self.sampling_names if name in data}
+        return Sampling(**given, **more)
+
+    @staticmethod
+    def _answer(data: dict[str, Any]) -> tuple[str, bool, bool]:
+        """Take out model, stream and include_usage."""
+        options = data.pop("stream_options", {})
+        return data.pop("model"), data.pop("stream"), options.get("include_usage", False)
+
+
+class CompletionSchema(GenerationSchema):
+    """The body of ``POST /compat/completions``."""
+
+    prompt = Prompt(required=True)
+    suffix = Text()
+    echo = Boolean(load_default=False)
+    best_of = Integer(low=1, high=20)
+    logprobs = Integer(low=0, high=5)
+
+    @validates_schema
+    def check_best_of(self, data: Mapping[str, Any], **kwargs: Any) -> None:
+        """``best_of`` is at least ``n`` and needs the whole text."""
+        best_of = data.get("best_of")
+        if best_of is None:
+            return
+        if best_of < data.get("n", 1):
+            raise ValidationError(f"expected at least n ({data['n']}), got {best_of}", "best_of")
+        if data.get("stream") and best_of > data.get("n", 1):
+            raise ValidationError("not possible with stream: true", "best_of")
+
+    @post_load
+    def make(self, data: dict[str, Any], **kwargs: Any) -> Call[CompletionRequest]:
+        """Return the call; what is left of the body becomes ``extra``."""
+        model, stream, include_usage = self._answer(data)
+        request = CompletionRequest(
+            prompts=data.pop("prompt"),
+            suffix=data.pop("suffix", None),
+            echo=data.pop("echo"),
+            user=data.pop("user", None),
+            parameters=data.pop("metadata", ResearchParameters(auto=True)),
+            sampling=self._sampling(
+                data, best_of=data.pop("best_of", None), logprobs=data.pop("logprobs", None)
+            ),
+            extra=data,
+        )
+        return Call(model, request, stream, include_usage)
+
+
+class ChatSchema(GenerationSchema):
+    """The body of ``POST /compat/chat/completions``."""
+
+    messages = fields.List(MessageField(), required=True)
+    max_completion_tokens = Integer(low=1)
+    logprobs = Boolean(load_default=False)
+    top_logprobs = Integer(low=0, high=20)
+    tools = fields.List(fields.Dict(keys=fields.String()))
+    tool_choice = fields.Raw()
+
+    @validates_schema
+    def check_chat(self, data: Mapping[str, Any], **kwargs: Any) -> None:
+        """Somebody must ask something, and alternatives need log probabilities."""
+        messages = data.get("messages", ())
+        if not any(message.role == "user" for message in messages):
+            raise ValidationError("expected at least one user message", "messages")
+        if "top_logprobs" in data and not data.get("logprobs"):
+            raise ValidationError("only allowed with logprobs: true", "top_logprobs")
+
+    @post_load
+    def make(self, data: dict[str, Any], **kwargs: Any) -> Call[ChatRequest]:
+        """Return the call; what is left of the body becomes ``extra``."""
+        model, stream, include_usage = self._answer(data)
+        messages = tuple(data.pop("messages"))
+        wants_logprobs, top = data.pop("logprobs"), data.pop("top_logprobs", 0)
+        longest = data.pop("max_completion_tokens", None)
+        if longest is not None:
+            data["max_tokens"] = longest
+        request = ChatRequest(
+            messages=messages,
+            user=data.pop("user", None),
+            tools=tuple(data.pop("tools", ())),
+            tool_choice=data.pop("tool_choice", None),
+            parameters=with_system_prompt(
+                data.pop("metadata", ResearchParameters(auto=True)),
+                [message.text for message in messages if message.role in ("system", "developer")],
+            ),
+            sampling=self._sampling(data, logprobs=top if wants_logprobs else None),
+            extra=data,
+        )
+        return Call(model, request, stream, include_usage)
+
+
+def with_system_prompt(parameters: ResearchParameters, system: list[str]) -> ResearchParameters:
+    """Return ``parameters`` with the chat's system messages, unless metadata has a prompt."""
+    if parameters.system_prompt is not None or not any(system):
+        return parameters
+    return replace(parameters, system_prompt="\n\n".join(filter(None, system)))
+
+
+def load_call(schema: Schema, body: Mapping[str, Any], *, refuse_unknown: bool = False) -> Any:
+    """Return what ``schema`` makes of ``body``.
+
+    A body of the single key ``body`` is unwrapped: the sample in Caesar's API reference posts that.
+
+    :param refuse_unknown: refuse members that the API does not define instead of keeping them.
+    :raises BadRequestError: naming the first field that is wrong, and all others in its message.
+    """
+    if set(body) == {"body"} and isinstance(body["body"], Mapping):
+        body = body["body"]
+    if refuse_unknown:
+        unknown = sorted(set(body) - set(schema.fields))
+        if unknown:
+            raise UnknownFieldError(f"{unknown[0]}: unknown field", param=unknown[0])
+    try:
+        return schema.load(body)
+    except ValidationError as error:
+        raise to_bad_request(error) from None
+
+
+def to_bad_request(error: ValidationError) -> BadRequestError:
+    """Return marshmallow's tree of messages as one error: the first field is ``param``."""
+    problems = list(_flatten(error.messages))
+    param, text = problems[0]
+    message = "; ".join(f"{path}: {text}" if path else text for path, text in problems[:5])
+    if text == _REQUIRED:
+        return MissingFieldError(message, param=param or None)
+    return ValidationFailedError(message, param=param or None)
+
+
+def _flatten(messages: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(messages, Mapping):
+        for key, item in messages.items():
+            yield from _flatten(item, _joined_path(path, key))
+    elif isinstance(messages, (list, tuple)):
+        for item in messages:
+            yield from _flatten(item, path)
+    else:
+        yield path, _REQUIRED if messages == _MARSHMALLOW_REQUIRED else str(messages)
+
+
+def _joined_path(path: str, key: object) -> str:
+    if key == "_schema":
+        return path
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else str(key)

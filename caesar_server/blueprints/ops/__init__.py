@@ -1,0 +1,1 @@
+"""For the operator: whether the server lives and can answer."""

@@ -1,0 +1,56 @@
+"""Flags for the settings, made from their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from caesar_server.contract.options import OptionField
+from caesar_server.settings import flag_name, is_table, setting_fields
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def setting_flags(command: F) -> F:
+    """Give ``command`` a flag for each setting that is no table.
+
+    Values are checked with those of the other sources, so flags take any text; one that was not
+    given is None, or an empty tuple.
+    """
+    for field in reversed(list(setting_fields().values())):
+        if not is_table(field):
+            command = _flag(field)(command)
+    return command
+
+
+def _flag(field: OptionField) -> Callable[[F], F]:
+    name, text = flag_name(field.name), _help(field)
+    if field.name == "extra_backends":
+        return click.option(
+            name, field.name, multiple=True, metavar="[NAME=]module:Class", help=text
+        )
+    if field.type is bool:
+        negative = name.replace("--", "--no-", 1)
+        return click.option(f"{name}/{negative}", field.name, default=None, help=text)
+    return click.option(name, field.name, metavar=_metavar(field), help=text)
+
+
+def _metavar(field: OptionField) -> str:
+    if field.choices:
+        return f"[{'|'.join(field.choices)}]"
+    if field.type_name.startswith("list"):
+        return "A,B,..."
+    return {"integer": "INTEGER", "number": "NUMBER"}.get(field.type_name, "TEXT")
+
+
+def _help(field: OptionField) -> str:
+    notes = [field.range, field.info.unit or ""]
+    if field.default not in (None, ()) and field.type is not bool:
+        notes.append(f"default: {field.default}")
+    elif field.type is bool:
+        notes.append(f"default: {'on' if field.default else 'off'}")
+    joined = "; ".join(filter(None, notes))
+    repeat = "  May be given several times." if field.name == "extra_backends" else ""
+    return f"{field.info.help}{repeat}" + (f"  [{joined}]" if joined else "")

@@ -1,0 +1,91 @@
+"""``caesar-server serve``: the server, under gunicorn."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+import click
+
+from caesar_server.cli.flags import setting_flags
+from caesar_server.cli.startup import config_option, find_backends, read_settings, write_log
+from caesar_server.errors import SettingsError
+from caesar_server.settings import LoadedSettings, Settings, check_exposure
+
+_BACKLOG = 2048
+
+
+@click.command(short_help="Run the server.")
+@config_option
+@setting_flags
+def serve(config: Path | None, **flags: object) -> None:
+    """Serve under gunicorn until SIGTERM or SIGINT.
+
+    Each flag can also be set in the settings file or by an environment variable:
+    --max-body-bytes is max_body_bytes there, and CAESAR_SERVER_MAX_BODY_BYTES.
+    """
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    loaded = read_settings(config, given)
+    settings = loaded.settings
+    # What is wrong with the settings is told here, by one process and before anything listens.
+    write_log(None)
+    default = _check(loaded)
+    listener = _listen(settings)
+    url = _url(listener)
+    click.echo(f"Serving on {url} (default backend: {default})", err=True)
+    write_log(settings.log_level)
+    _run(settings, listener)
+
+
+def _check(loaded: LoadedSettings) -> str:
+    """Return the default backend's name.
+
+    :raises SettingsError: if the server cannot run with these settings.
+    """
+    try:
+        check_exposure(loaded.settings)
+    except SettingsError as error:
+        raise SettingsError(map(loaded.locate, error.problems)) from error
+    registry = find_backends(loaded)
+    if loaded.settings.strict_plugins:
+        # Not opened: what a backend takes then, threads of a library say, does not survive a fork.
+        registry.load_all(open_backends=False)
+    return registry.default
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Return a listening socket: gunicorn would try a taken port for five seconds.
+
+    :raises click.ClickException: if the address cannot be listened on.
+    """
+    host = settings.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise click.ClickException(_why_not(settings, error)) from error
+
+
+def _why_not(settings: Settings, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {settings.port} of {settings.host} is taken; stop what listens there, or take "
+            "another one with --port (0 takes a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return f"port {settings.port} of {settings.host} is not allowed for this user; try --port"
+    # socket.create_server appends the address that the sentence names already
+    reason = (error.strerror or str(error)).partition(" (while")[0]
+    return f"cannot listen on port {settings.port} of {settings.host}: {reason}"
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _run(settings: Settings, listener: socket.socket) -> None:
+    from caesar_server.cli.gunicorn_app import GunicornApp
+
+    GunicornApp(settings, listener).run()

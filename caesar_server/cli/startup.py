@@ -1,0 +1,91 @@
+"""What commands begin with: settings, registry, log; and the flags that all of them have."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from caesar_server.errors import SettingsError
+from caesar_server.registry import Registry, nearest
+from caesar_server.settings import LoadedSettings, load_settings
+
+#: The same look as gunicorn's own lines.
+_LOG_FORMAT = "[%(asctime)s] [%(process)d] [%(levelname)s] %(name)s: %(message)s"
+_LOG_TIME = "%Y-%m-%d %H:%M:%S %z"
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings file.  [default: caesar-server.toml, if it is there]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Also print the log, with tracebacks, to stderr."
+)
+
+
+def read_settings(
+    config: Path | None, cli: Mapping[str, object] = MappingProxyType({})
+) -> LoadedSettings:
+    """Return the settings, and make the classes in ``extra_backends`` importable.
+
+    :param cli: values from flags, by setting name.
+    :raises SettingsError: if they cannot be used.
+    """
+    loaded = load_settings(cli=cli, config=config)
+    if loaded.settings.extra_backends:
+        import_from_here()
+    return loaded
+
+
+def import_from_here() -> None:
+    """Make modules in the current directory importable, as ``python -m`` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def find_backends(loaded: LoadedSettings) -> Registry:
+    """Return the registry for these settings.
+
+    :raises SettingsError: if they name a backend that is not there, with where they do.
+    """
+    try:
+        return Registry.from_entry_points(loaded.settings)
+    except SettingsError as error:
+        raise SettingsError(map(loaded.locate, error.problems)) from error
+
+
+def unknown_backend(name: str, registry: Registry) -> str:
+    """Return the sentence that refuses a backend's name."""
+    known = dict.fromkeys(report.name for report in registry.reports())
+    return f"no backend is called {name!r}; {nearest(name, known)}"
+
+
+def write_log(level: str | None) -> None:
+    """Send the server's log records to stderr.
+
+    :param level: the least severity to show, or None to show nothing.
+    """
+    logger = logging.getLogger("caesar_server")
+    for old in list(logger.handlers):
+        logger.removeHandler(old)
+    handler: logging.Handler = logging.NullHandler()
+    if level is not None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(_LOG_FORMAT, _LOG_TIME))
+        logger.setLevel(level.upper())
+    logger.addHandler(handler)
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` as JSON for people and programs."""
+    click.echo(json.dumps(value, indent=2, default=str))

@@ -1,0 +1,118 @@
+"""Server-sent events as OpenAI's streams use them: encode and decode, pure.
+
+Encoding emits nothing but ``data:`` frames and comments, with LF only: openai-python 3.57 raises
+``JSONDecodeError`` on ``retry:``, ``id:`` and empty ``data:``.  Decoding accepts whatever the
+specification (https://html.spec.whatwg.org/multipage/server-sent-events.html) allows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": keep-alive\n\n"
+
+
+def frame(body: Mapping[str, Any]) -> bytes:
+    """Return ``body`` as one frame.
+
+    Only ASCII is written, since some readers split lines at U+2028 or U+0085, and lone surrogates
+    have no UTF-8 form.
+
+    :raises ValueError: for NaN and infinity, which JSON does not have.
+    """
+    return b"data: " + json.dumps(body, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+
+
+class SseError(ValueError):
+    """The stream cannot be read on, because a line or an event is longer than allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """One event of a stream.
+
+    :param data: the ``data`` lines joined by LF.
+    :param event: its name; ``message`` unless it has another.
+    :param id: the last event id seen, or an empty string.
+    """
+
+    data: str
+    event: str = "message"
+    id: str = ""
+
+
+class SseDecoder:
+    """Turns bytes, cut anywhere, into events.  Not safe for threads: one instance a stream.
+
+    Follows the specification: lines end with CRLF, LF or CR and with nothing else; comments and
+    unknown fields are skipped; a block without ``data`` is no event; an event that the end of the
+    stream cuts off is dropped, and :attr:`pending` tells so.
+    """
+
+    def __init__(self, max_event_bytes: int = 16 * 1024 * 1024) -> None:
+        """:param max_event_bytes: the longest event that is accepted, in bytes."""
+        self._max_event_bytes = max_event_bytes
+        self._line = bytearray()
+        self._after_cr = False
+        self._at_start = True
+        self._data: list[str] = []
+        self._data_bytes = 0
+        self._event = ""
+        self._id = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether an event has begun and its blank line has not come yet."""
+        return bool(self._line or self._data or self._event)
+
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
+        """Yield the events that ``data`` completes.
+
+        The iterator must be run to its end before the next call.
+
+        :raises SseError: if an event becomes longer than ``max_event_bytes``.
+        """
+        if self._after_cr and data:
+            self._after_cr = False
+            if data.startswith(b"\n"):
+                data = data[1:]
+        if data.endswith(b"\r"):
+            self._after_cr = True
+        # bytes.splitlines knows exactly CRLF, LF and CR, unlike str.splitlines
+        for line in data.splitlines(keepends=True):
+            self._line += line
+            if len(self._line) + self._data_bytes > self._max_event_bytes:
+                raise SseError(f"an event is longer than {self._max_event_bytes} bytes")
+            if line[-1] in b"\r\n":
+                complete, self._line = bytes(self._line).rstrip(b"\r\n"), bytearray()
+                event = self._take(complete)
+                if event is not None:
+                    yield event
+
+    def _take(self, raw: bytes) -> ServerSentEvent | None:
+        if self._at_start:
+            self._at_start = False
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if not raw:
+            return self._dispatch()
+        name, _, value = raw.decode("utf-8", errors="replace").partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+            self._data_bytes += len(raw)
+        elif name == "event":
+            self._event = value
+        elif name == "id" and "\0" not in value:
+            self._id = value
+        return None
+
+    def _dispatch(self) -> ServerSentEvent | None:
+        data, event = self._data, self._event
+        self._data, self._data_bytes, self._event = [], 0, ""
+        if not data:
+            return None
+        return ServerSentEvent("\n".join(data), event or "message", self._id)

@@ -1,0 +1,182 @@
+"""The server's own errors; with :mod:`caesar_server.contract.errors` all that a client can be told.
+
+Domain code raises these, ``web/errors.py`` renders them.  Each class has one status and one machine
+word; the message says what was wrong, what was expected and how to cure it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from caesar_server.contract.errors import ErrorInfo
+
+
+class ServerError(Exception):
+    """Base of the errors below; not raised itself.
+
+    :param message: shown to the client as it stands.
+    :param param: path of the request's field that is to blame, or None.
+    """
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str] = "internal_error"
+    transient: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    def info(self) -> ErrorInfo:
+        """Return the error as a value."""
+        return ErrorInfo(
+            message=self.message,
+            code=self.code,
+            type=self.type,
+            param=self.param,
+            status=self.status,
+            retry_after_s=self.retry_after_s,
+            transient=self.transient,
+        )
+
+
+class BadRequestError(ServerError):
+    """The HTTP request itself is at fault: it cannot be read as the endpoint expects."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "bad_request"
+
+
+class MalformedBodyError(BadRequestError):
+    """The body is no JSON object."""
+
+    code = "malformed_body"
+
+
+class ValidationFailedError(BadRequestError):
+    """A field of the body, the query or a header has a wrong type or value."""
+
+    code = "invalid_value"
+
+
+class MissingFieldError(BadRequestError):
+    """A required field is absent."""
+
+    code = "missing_required_parameter"
+
+
+class UnknownFieldError(BadRequestError):
+    """A field is not known, and the server was told to refuse such fields."""
+
+    code = "unknown_parameter"
+
+
+class UnsupportedParameterError(BadRequestError):
+    """The parameter is valid, but the chosen backend cannot honour it."""
+
+    code = "unsupported_parameter"
+
+
+class ForbiddenHostError(BadRequestError):
+    """The ``Host`` header is not one that this server answers to."""
+
+    status = 403
+    code = "host_not_allowed"
+
+
+class NotFoundError(ServerError):
+    """Nothing is at this path, or it belongs to somebody else."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class ModelNotFoundError(NotFoundError):
+    """No backend answers to this model name."""
+
+    code = "model_not_found"
+
+
+class MethodNotAllowedError(ServerError):
+    """The path exists, but not for this HTTP method."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+class BodyTooLargeError(ServerError):
+    """The body is larger than ``max_body_bytes``."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "body_too_large"
+
+
+class UnsupportedMediaTypeError(ServerError):
+    """The body is not ``application/json`` in a charset and encoding that the server reads."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_media_type"
+
+
+class BackendLoadError(ServerError):
+    """The backend that should answer could not be loaded; the operator can see why."""
+
+    status = 503
+    code = "backend_failed_to_load"
+
+
+class OverloadedError(ServerError):
+    """The server has no room for another request now."""
+
+    status = 503
+    code = "overloaded"
+    transient = True
+
+
+class ShuttingDownError(ServerError):
+    """The server is about to end and takes nothing new."""
+
+    status = 503
+    code = "shutting_down"
+    transient = True
+
+
+class SettingsError(Exception):
+    """Settings that the server cannot start with.
+
+    :param problems: one sentence each, naming the setting and where its value came from.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+#: Told instead of anything that was not meant for the client.
+UNEXPECTED = ErrorInfo(message="An unexpected error occurred", code="internal_error")
+#: How a job ends that somebody cancelled.
+CANCELLED = ErrorInfo(message="The job was cancelled", code="cancelled", status=499)
+#: How a job ends that the end of the server cut off.
+SHUTDOWN = ErrorInfo(
+    message="The server is shutting down; try again in a moment",
+    code="shutting_down",
+    status=503,
+    transient=True,
+)
+#: How a job ends whose time is up.
+DEADLINE = ErrorInfo(
+    message="The answer was not ready in time",
+    code="deadline_exceeded",
+    status=504,
+    transient=True,
+)

@@ -1,0 +1,1 @@
+"""Running a request: one job, its events, its limits and its end."""

@@ -1,0 +1,121 @@
+"""One attempt at a job: claims it, runs its backend, numbers and stores the events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from caesar_server.contract.context import Forwarded, Metrics
+from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
+from caesar_server.errors import CANCELLED
+from caesar_server.jobs.calls import RegistryCaller, seed_of
+from caesar_server.jobs.clock import SchedulingClock
+from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.run import run_events
+from caesar_server.registry import Registry
+from caesar_server.store.base import FencedError, Job, Record, Store
+
+
+class Attempt:
+    """Everything comes from the job's id, the store and the registry, so it may run anywhere.
+
+    :param forwarded: what may be passed on of the caller's HTTP request; only where it arrived.
+    :param keep_until_end: store the events once, at the end, instead of as they come: for jobs that
+        die with their client anyway.
+    :raises UnknownJobError: if the job does not exist.
+    :raises BackendLoadError: if its backend cannot be loaded here.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        *,
+        store: Store,
+        registry: Registry,
+        clock: SchedulingClock,
+        metrics: Metrics | None = None,
+        forwarded: Forwarded | None = None,
+        keep_until_end: bool = False,
+    ) -> None:
+        self.job: Job = store.claim(job_id)
+        self._store = store
+        self._clock = clock
+        self._keep_until_end = keep_until_end
+        self._unsaved: list[Record] = []
+        self._last_seq = self.job.last_seq
+        resolved = registry.resolve(self.job.model)
+        self._backend = resolved.backend
+        self.context = RunContext(
+            job_id,
+            attempt=self.job.attempt,
+            clock=clock,
+            timeout_s=self.job.timeout_s,
+            seed=seed_of(self.job.request),
+            restored=self.job.checkpoint,
+            forwarded=forwarded,
+            metrics=metrics,
+            save_checkpoint=self._save_checkpoint,
+            caller=RegistryCaller(registry),
+            chain=(resolved.name,),
+        )
+
+    def records(self) -> Generator[Record, None, None]:
+        """Yield the job's records, the terminal one last; what must be stored is stored before.
+
+        Closing the iterator early cancels the run and stores it as cancelled.
+        """
+        call_off = self._arm_deadline()
+        ended = False
+        try:
+            if self._last_seq == 0:
+                yield self._numbered(StatusChanged("queued"))
+            with closing(run_events(self._backend, self.job.request, self.context)) as events:
+                for event in events:
+                    record = self._numbered(event)
+                    ended = isinstance(event, (Completed, Failed))
+                    if ended or not self._keep_until_end:
+                        self._save()
+                    yield record
+        except FencedError:
+            self.context.cancel("fenced")
+            self.context.logger.warning("another process has taken the job over")
+            raise
+        finally:
+            call_off()
+            if not ended:
+                self._abandon()
+
+    def _numbered(self, event: Event) -> Record:
+        self._last_seq += 1
+        record = Record(self._last_seq, self._clock.time(), event)
+        self._unsaved.append(record)
+        return record
+
+    def _save(self, checkpoint: Mapping[str, Any] | None = None) -> None:
+        records: Sequence[Record] = self._unsaved
+        if records or checkpoint is not None:
+            self._store.append(self.job.id, self.job.attempt, records, checkpoint=checkpoint)
+            self._unsaved = []
+
+    def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        try:
+            self._save(state)
+        except FencedError:
+            self.context.cancel("fenced")
+            self.context.raise_if_cancelled()
+
+    def _arm_deadline(self) -> Callable[[], None]:
+        deadline = self.context.deadline
+        if deadline is None:
+            return lambda: None
+        return self._clock.call_at(deadline, lambda: self.context.cancel("deadline"))
+
+    def _abandon(self) -> None:
+        """Give a run that nobody follows any more its terminal record."""
+        if self.context.cancellation.reason == "fenced":
+            return
+        self.context.cancel()
+        # What the backend would still say is of no interest; how the job ended is.
+        self._numbered(Failed(CANCELLED))
+        self._save()

@@ -1,0 +1,97 @@
+"""One switch a run, thrown once, that polls, sleeps and blocking calls all notice."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+from caesar_server.contract.errors import Cancelled
+
+logger = logging.getLogger(__name__)
+
+#: Why a run was cancelled.
+Reason: TypeAlias = Literal["cancelled", "deadline", "fenced", "shutdown"]
+
+
+class Cancellation:
+    """Whether and why to stop.  Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.reason: Reason | None = None
+        self._changed = threading.Condition(threading.Lock())
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        #: The callback that :meth:`cancel` is calling, and the thread in which it does.
+        self._running: object = None
+        self._thread_id: int | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self.event.is_set()
+
+    def raise_if_cancelled(self) -> None:
+        """Return at once, or raise.
+
+        :raises Cancelled: after :meth:`cancel`, with its reason.
+        """
+        if self.reason is not None:
+            raise Cancelled(self.reason)
+
+    def cancel(self, reason: Reason = "cancelled") -> None:
+        """Throw the switch; the first reason stays.  Callbacks run in this thread."""
+        with self._changed:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            self._thread_id = threading.get_ident()
+            self.event.set()
+        while (callback := self._next()) is not None:
+            try:
+                _call(callback)
+            finally:
+                with self._changed:
+                    self._running = None
+                    self._changed.notify_all()
+
+    @contextmanager
+    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call ``callback`` once on cancel, at once if that has happened, until the block ends.
+
+        A call that is under way in another thread is waited for at the end of the block: what the
+        callback needs, a lock above all, must not be held there.
+        """
+        key = object()
+        with self._changed:
+            now = self.reason is not None
+            if not now:
+                self._callbacks[key] = callback
+        if now:
+            _call(callback)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._callbacks.pop(key, None)
+                if self._thread_id != threading.get_ident():
+                    # Left earlier, a socket could be closed whose number is already another one's.
+                    self._changed.wait_for(lambda: self._running is not key)
+
+    def _next(self) -> Callable[[], None] | None:
+        """Take the next callback; one at a time, since each may be called off until its turn."""
+        with self._changed:
+            for key in self._callbacks:
+                self._running = key
+                return self._callbacks.pop(key)
+            return None
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except (Exception, SystemExit):
+        # It belongs to a backend; the other callbacks must run all the same.
+        logger.exception("an on_cancel callback raised")

@@ -1,0 +1,135 @@
+"""The real time, and callbacks at a given moment of it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from caesar_server.contract.context import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class SchedulingClock(Clock, Protocol):
+    """A clock that can also call back."""
+
+    def call_at(self, moment: float, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` in another thread once ``monotonic()`` has reached ``moment``.
+
+        :return: a function that calls it off; harmless once it has run.
+        """
+
+
+@dataclass(order=True, slots=True)
+class _Alarm:
+    moment: float
+    number: int
+    callback: Callable[[], None] | None = field(compare=False)
+
+
+class SystemClock:
+    """The machine's own time.
+
+    Callbacks of :meth:`call_at` share one daemon thread, which starts with the first of them: never
+    before a fork, as long as nothing is scheduled before it.  They should be short.
+    """
+
+    def __init__(self) -> None:
+        self._alarms: list[_Alarm] = []
+        self._called_off = 0
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def time(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Block until ``event`` is set (True) or ``timeout_s`` seconds pass (False)."""
+        return event.wait(min(timeout_s, threading.TIMEOUT_MAX))
+
+    def call_at(self, moment: float, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` in the alarm thread once ``monotonic()`` has reached ``moment``."""
+        alarm = _Alarm(moment, next(self._numbers), callback)
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the clock is closed")
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="caesar-clock", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: a start may fail
+            heapq.heappush(self._alarms, alarm)
+            if self._alarms[0] is alarm:
+                self._changed.notify()
+
+        def call_off() -> None:
+            with self._changed:
+                if alarm.callback is not None:
+                    alarm.callback = None
+                    self._called_off += 1
+                    self._compact()
+
+        return call_off
+
+    def close(self) -> None:
+        """Drop what is scheduled and end the thread; waits for a callback that is under way."""
+        with self._changed:
+            self._closed = True
+            self._alarms.clear()
+            self._called_off = 0
+            self._changed.notify()
+            thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while (callback := self._next()) is not None:
+            try:
+                callback()
+            except (Exception, SystemExit):  # the thread must live on for all other callbacks
+                logger.exception("a scheduled callback raised")
+
+    def _next(self) -> Callable[[], None] | None:
+        """Return the next callback when its time has come; None when the clock is closed."""
+        with self._changed:
+            while not self._closed:
+                self._drop_called_off()
+                if not self._alarms:
+                    self._changed.wait()
+                    continue
+                left = self._alarms[0].moment - self.monotonic()
+                if left > 0:
+                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
+                    continue
+                alarm = heapq.heappop(self._alarms)
+                callback, alarm.callback = alarm.callback, None
+                return callback
+            return None
+
+    def _drop_called_off(self) -> None:
+        while self._alarms and self._alarms[0].callback is None:
+            heapq.heappop(self._alarms)
+            self._called_off -= 1
+
+    def _compact(self) -> None:
+        """Throw out what was called off once it is the larger part.
+
+        A deadline lies minutes ahead and nearly all of them are called off within milliseconds:
+        left alone, a busy server would hold minutes' worth of dead entries.
+        """
+        if self._called_off > 64 and 2 * self._called_off > len(self._alarms):
+            self._alarms = [alarm for alarm in self._alarms if alarm.callback is not None]
+            heapq.heapify(self._alarms)
+            self._called_off = 0

@@ -1,0 +1,244 @@
+"""Takes requests in, gives each a job, and runs it in its own thread or in the caller's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+from caesar_server.contract.backend import Capabilities
+from caesar_server.contract.context import Forwarded, Metrics
+from caesar_server.contract.events import Failed
+from caesar_server.contract.request import Request
+from caesar_server.errors import SHUTDOWN, UNEXPECTED, OverloadedError, ShuttingDownError
+from caesar_server.jobs.adapt import fit
+from caesar_server.jobs.attempt import Attempt
+from caesar_server.jobs.clock import SchedulingClock
+from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.feed import Feed
+from caesar_server.registry import Registry, ResolvedBackend
+from caesar_server.store.base import Job, Record, Store
+
+logger = logging.getLogger(__name__)
+
+
+class Followed:
+    """A job that runs in the pool, as its one follower sees it."""
+
+    def __init__(self, job: Job, context: RunContext, feed: Feed, *, durable: bool) -> None:
+        self.job = job
+        self._context = context
+        self._feed = feed
+        self._durable = durable
+
+    def take(self, timeout_s: float | None) -> list[Record]:
+        """Return all records that are ready, waiting up to ``timeout_s`` seconds for the first."""
+        return self._feed.take(timeout_s)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the last record was taken."""
+        return self._feed.drained
+
+    def leave(self) -> None:
+        """Say that nobody follows any more: a durable job goes on, another one is cancelled.
+
+        Harmless after the end and when called twice.
+        """
+        self._feed.close()
+        if not self._durable:
+            self._context.cancel()
+
+
+class Runner:
+    """Runs jobs, at most ``limit`` at a time; safe from any thread.
+
+    The pool's threads start with the first pooled job, never before a fork.
+
+    :param limit: runs under way at once, inline and pooled together.
+    :param feed_events: records that may wait for a slow reader.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        clock: SchedulingClock,
+        limit: int,
+        feed_events: int,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._clock = clock
+        self._limit = limit
+        self._feed_events = feed_events
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._contexts: dict[str, RunContext] = {}
+        self._admitted = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def prepare(self, model: str, request: Request) -> tuple[ResolvedBackend, Request]:
+        """Return the backend for ``model`` and the request as that backend can take it.
+
+        Nothing is started or stored.
+
+        :param model: the name that the client asked for; the request's own is set from it.
+        :raises ModelNotFoundError: see :meth:`caesar_server.registry.Registry.resolve`.
+        :raises BackendLoadError: likewise.
+        :raises InvalidRequestError: if the backend cannot take the request.
+        """
+        resolved = self._registry.resolve(model)
+        named = replace(request, model=resolved.model)
+        return resolved, fit(named, resolved.backend.capabilities, resolved.name)
+
+    def run_inline(
+        self, job: Job, *, forwarded: Forwarded | None = None
+    ) -> Generator[Record, None, None]:
+        """Run a new job in this thread and yield its records; it begins with the first of them.
+
+        :raises OverloadedError: if ``limit`` runs are under way.
+        :raises ShuttingDownError: after :meth:`close`.
+        """
+        attempt = self._admit(job, forwarded, keep_until_end=True)
+        try:
+            with closing(attempt.records()) as records:
+                yield from records
+        finally:
+            self._release(attempt)
+
+    def follow(
+        self, job: Job, capabilities: Capabilities, *, forwarded: Forwarded | None = None
+    ) -> Followed:
+        """Run a new job in the pool and return the follower's end of it.
+
+        :raises OverloadedError: if ``limit`` runs are under way.
+        :raises ShuttingDownError: after :meth:`close`.
+        """
+        attempt = self._admit(job, forwarded, keep_until_end=not capabilities.durable)
+        feed = Feed(self._feed_events)
+        followed = Followed(attempt.job, attempt.context, feed, durable=capabilities.durable)
+        try:
+            self._executor().submit(self._pump, attempt, feed)
+        except BaseException:
+            self._release(attempt)
+            raise
+        return followed
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Cancel what runs and take nothing new; waits for the runs to end, up to ``timeout_s``."""
+        with self._lock:
+            self._closed = True
+            contexts = list(self._contexts.values())
+            pool, self._pool = self._pool, None
+        for context in contexts:
+            context.cancel("shutdown")
+        if pool is not None:
+            # An executor has no time limit of its own for the wait.
+            ending = threading.Thread(target=pool.shutdown, name="caesar-close", daemon=True)
+            ending.start()
+            ending.join(timeout_s)
+            if ending.is_alive():
+                logger.warning("some runs have not ended %g s after their cancel", timeout_s)
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way."""
+        with self._lock:
+            return self._admitted
+
+    def _admit(self, job: Job, forwarded: Forwarded | None, *, keep_until_end: bool) -> Attempt:
+        self._enter()
+        try:
+            self._store.create(job)
+            attempt = Attempt(
+                job.id,
+                store=self._store,
+                registry=self._registry,
+                clock=self._clock,
+                metrics=self._metrics,
+                forwarded=forwarded,
+                keep_until_end=keep_until_end,
+            )
+        except BaseException:
+            self._store.delete(job.id)
+            self._leave()
+            raise
+        with self._lock:
+            self._contexts[job.id] = attempt.context
+            closed = self._closed
+        if closed:
+            attempt.context.cancel("shutdown")
+        return attempt
+
+    def _enter(self) -> None:
+        """Take a place among the running."""
+        with self._lock:
+            self._check_open()
+            if self._admitted >= self._limit:
+                raise OverloadedError(
+                    f"The server is at its limit of {self._limit} answers at a time; try again",
+                    retry_after_s=1,
+                )
+            self._admitted += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._admitted -= 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDownError(SHUTDOWN.message)
+
+    def _release(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._admitted -= 1
+            self._contexts.pop(attempt.job.id, None)
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._lock:
+            self._check_open()
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="caesar-run")
+            return self._pool
+
+    def _pump(self, attempt: Attempt, feed: Feed) -> None:
+        """Move a job's records into its feed until the end, even if nobody reads them."""
+        try:
+            with closing(attempt.records()) as records:
+                for record in records:
+                    feed.put(record)
+        except Exception:
+            attempt.context.logger.exception("the job could not be run to its end")
+            feed.put(Record(attempt.job.last_seq, self._clock.time(), Failed(UNEXPECTED)))
+        finally:
+            feed.end()
+            self._release(attempt)
+
+
+def new_job(
+    request: Request,
+    *,
+    model: str,
+    resolved: ResolvedBackend,
+    created_at: float,
+    timeout_s: float | None,
+    account: str = "",
+) -> Job:
+    """Return a job that has not begun, with an unguessable id."""
+    return Job(
+        id=str(uuid.uuid4()),
+        created_at=created_at,
+        model=model,
+        backend=resolved.name,
+        request=request,
+        account=account,
+        timeout_s=timeout_s,
+    )

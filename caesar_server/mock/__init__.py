@@ -1,0 +1,1 @@
+"""The built-in backend ``mock``: answers that a test or a demonstration can foretell."""

@@ -1,0 +1,28 @@
+"""How backends are found, loaded and chosen by model name.
+
+``discovery`` knows what is installed without importing it, ``routing`` picks a name, ``loading``
+turns the candidate of that name into an open backend or into the reason why not.
+"""
+
+from caesar_server.registry.discovery import (
+    ENTRY_POINT_GROUP,
+    Candidate,
+    discover,
+    extra_candidates,
+)
+from caesar_server.registry.registry import Registry, ResolvedBackend
+from caesar_server.registry.report import BackendReport, State
+from caesar_server.registry.routing import GENERIC_MODEL, nearest
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "GENERIC_MODEL",
+    "BackendReport",
+    "Candidate",
+    "Registry",
+    "ResolvedBackend",
+    "State",
+    "discover",
+    "extra_candidates",
+    "nearest",
+]

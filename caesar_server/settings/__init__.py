@@ -1,0 +1,39 @@
+"""The server's settings: one definition each, read from flags, environment and a file.
+
+``definition`` says what there is, ``sources`` reads the values, ``reference`` renders the manual's
+page.  Nothing else in the package reads the environment.
+"""
+
+from caesar_server.settings.definition import (
+    ModelRoute,
+    Settings,
+    check_exposure,
+    flag_name,
+    is_loopback,
+    is_table,
+    setting_fields,
+)
+from caesar_server.settings.reference import settings_reference
+from caesar_server.settings.sources import (
+    CONFIG_VARIABLE,
+    DEFAULT_FILE,
+    LoadedSettings,
+    environment_name,
+    load_settings,
+)
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "DEFAULT_FILE",
+    "LoadedSettings",
+    "ModelRoute",
+    "Settings",
+    "check_exposure",
+    "environment_name",
+    "flag_name",
+    "is_loopback",
+    "is_table",
+    "load_settings",
+    "setting_fields",
+    "settings_reference",
+]

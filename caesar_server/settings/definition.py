@@ -1,0 +1,195 @@
+"""What can be set: the one definition that flags, environment, file, checks, manual come from."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from caesar_server.contract.options import OptionField, option, option_fields
+from caesar_server.errors import SettingsError
+
+_DAY_S = 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRoute:
+    """Where requests for one model name, or for a glob of names, go."""
+
+    backend: str = option(help="Name of the backend that answers.")
+    model: str | None = option(
+        None, help="Model name that the backend is given; unset: the one that the client asked for."
+    )
+    options: Mapping[str, Any] = option(
+        default_factory=dict,
+        help="Options for this route alone; they override those of the backend.",
+        secret=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The server's settings.  Frozen: an app keeps those that it was made with."""
+
+    host: str = option(
+        "127.0.0.1", help="Address to listen on; outside loopback also needs insecure."
+    )
+    port: int = option(
+        8000, help="TCP port to listen on; 0 takes a free one.", minimum=0, maximum=65535
+    )
+    workers: int = option(
+        1,
+        help="Worker processes; each has its own jobs in memory and its own backends.",
+        minimum=1,
+        maximum=1024,
+    )
+    threads: int = option(
+        64,
+        help="Threads of a worker: four fewer is the number of requests it answers at once.",
+        minimum=8,
+        maximum=4096,
+    )
+    insecure: bool = option(
+        False, help="Allow listening outside loopback, where everybody may call without a key."
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        help="Further Host header names to answer to; on loopback others than its own are refused.",
+        example="caesar.internal",
+    )
+    default_backend: str | None = option(
+        None, help="Backend for names that nothing else claims; unset: research, else mock."
+    )
+    allowed_backends: tuple[str, ...] = option(
+        (), help="Backends that may be loaded, by name; empty allows all.", example="echo, mock"
+    )
+    strict_plugins: bool = option(
+        False, help="Load every backend at start and refuse to start if one of them fails."
+    )
+    unknown_model: Literal["default", "reject"] = option(
+        "default", help="Send unknown model names to the default backend, or answer 404."
+    )
+    models: Mapping[str, ModelRoute] = option(
+        default_factory=dict, help="Routes from model names or globs to backends."
+    )
+    # secret: keys of services stand here; which ones is known only to each backend's schema
+    backends: Mapping[str, Mapping[str, Any]] = option(
+        default_factory=dict, help="Options of each backend, by its name.", secret=True
+    )
+    extra_backends: tuple[str, ...] = option(
+        (),
+        help="Backend classes to run without packaging, each as [NAME=]module:Class.",
+        example="hello=my_backend:HelloBackend",
+    )
+    max_body_bytes: int = option(
+        10 * 1024 * 1024,
+        help="Largest request body.",
+        unit="bytes",
+        minimum=1024,
+        maximum=1024**3,
+    )
+    max_prompts: int = option(256, help="Most prompts in one request.", minimum=1, maximum=100_000)
+    max_choices: int = option(
+        512,
+        help="Most choices in one request: prompts times n, or best_of.",
+        minimum=1,
+        maximum=100_000,
+    )
+    request_timeout_s: float = option(
+        600.0, help="Longest run of a request.", unit="s", minimum=0.1, maximum=_DAY_S
+    )
+    first_event_wait_s: float = option(
+        2.0,
+        help="How long a stream waits for a sign of the backend before it answers 200.",
+        unit="s",
+        minimum=0,
+        maximum=600,
+    )
+    heartbeat_s: float = option(
+        10.0,
+        help="Silence after which a stream sends a comment; 0 sends none.",
+        unit="s",
+        minimum=0,
+        maximum=3600,
+    )
+    graceful_timeout_s: float = option(
+        30.0,
+        help="How long running requests may go on when the server is told to stop.",
+        unit="s",
+        minimum=1,
+        maximum=3600,
+    )
+    feed_events: int = option(
+        256,
+        help="Events that a backend may be ahead of a slow reader of its stream.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    stored_jobs: int = option(
+        1000, help="Finished jobs that are kept in memory.", minimum=0, maximum=10_000_000
+    )
+    stream_progress: bool = option(
+        True, help="Report progress in chunks without content while research is under way."
+    )
+    compat_usage: Literal["counted", "zero"] = option(
+        "counted", help="Report counted tokens as usage, or zeros as the hosted service does."
+    )
+    unknown_fields: Literal["ignore", "reject"] = option(
+        "ignore", help="Ignore unknown fields of a request, or answer 400."
+    )
+    forward_headers: tuple[str, ...] = option(
+        (),
+        help="Headers of the caller that backends may see.",
+        example="x-tenant, x-request-source",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = option(
+        "info", help="Least severity of what is logged."
+    )
+
+
+def setting_fields() -> Mapping[str, OptionField]:
+    """Return the definition of each setting by name, in the order of their definition."""
+    return {field.name: field for field in option_fields(Settings)}
+
+
+def is_table(field: OptionField) -> bool:
+    """Return whether a setting is a table: set in the file, without a flag of its own."""
+    return field.type_name == "table"
+
+
+def flag_name(setting: str) -> str:
+    """Return the command line's flag of a setting that is no table.
+
+    >>> flag_name("max_body_bytes")
+    '--max-body-bytes'
+    """
+    return "--backend" if setting == "extra_backends" else "--" + setting.replace("_", "-")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach ``host``.
+
+    True for 127.0.0.0/8, ``::1`` (also in brackets) and ``localhost``; False for other names, which
+    may mean any address.
+    """
+    name = host.strip("[]").rstrip(".").lower()
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse to be reachable from other machines unless that is wanted.
+
+    :raises SettingsError: if ``host`` is not loopback and ``insecure`` is off.
+    """
+    if not settings.insecure and not is_loopback(settings.host):
+        raise SettingsError(
+            [
+                f"host: {settings.host!r} can be reached from other machines, and this server asks "
+                "for no API key; listen on 127.0.0.1 behind a proxy that checks its callers, or "
+                "allow it with --insecure (insecure = true)"
+            ]
+        )

@@ -1,0 +1,175 @@
+"""Where values come from: command line over environment over file over default."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from caesar_server.contract.options import OptionsError, parse_options, unknown_name
+from caesar_server.errors import SettingsError
+from caesar_server.settings.definition import Settings, setting_fields
+
+ENVIRONMENT_PREFIX = "CAESAR_SERVER_"
+#: Names the settings file, as ``--config`` does.
+CONFIG_VARIABLE = "CAESAR_SERVER_CONFIG"
+#: Read from the current directory where no other file is named.
+DEFAULT_FILE = "caesar-server.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and where each value came from.
+
+    :param origins: ``default``, ``file PATH``, ``environment NAME`` or ``command line``, by the
+        setting's name; for what is set inside a table by its dotted path
+        (``backends.echo.greeting``).
+    """
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+    def locate(self, problem: str) -> str:
+        """Return ``problem``, which begins with a setting's name, behind its value's origin."""
+        return _with_origin(problem, self.origins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Values of one source as a tree, and the origin of each of its leaves by dotted path."""
+
+    tree: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+
+def environment_name(setting: str) -> str:
+    """Return the environment variable of a setting.
+
+    >>> environment_name("max_body_bytes")
+    'CAESAR_SERVER_MAX_BODY_BYTES'
+    """
+    return ENVIRONMENT_PREFIX + setting.upper()
+
+
+def load_settings(
+    *,
+    cli: Mapping[str, object] = MappingProxyType({}),
+    environ: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> LoadedSettings:
+    """Read the settings; the command line wins over the environment, that over the file.
+
+    An empty environment variable counts as not set.  ``__`` in its name steps into a table:
+    ``CAESAR_SERVER_BACKENDS__ECHO__GREETING`` is ``greeting`` in ``[backends.echo]``.
+
+    :param cli: values by setting name, only those that were given.
+    :param environ: variables to read instead of the process's own.
+    :param config: the settings file; otherwise the one that ``CAESAR_SERVER_CONFIG`` names, else
+        ``caesar-server.toml`` in the current directory if it is there.
+    :raises SettingsError: with every problem found, each with the place of the bad value; values of
+        secrets are not quoted.
+    """
+    variables = os.environ if environ is None else environ
+    problems: list[str] = []
+    sources = (
+        _file_source(config, variables.get(CONFIG_VARIABLE), problems),
+        _environment_source(variables, problems),
+        _Source(cli, dict.fromkeys(cli, "command line")),
+    )
+    tree: Mapping[str, Any] = {}
+    origins: dict[str, str] = {}
+    for source in sources:
+        tree = _merge(tree, source.tree)
+        origins.update(source.origins)
+    try:
+        settings = parse_options(Settings, tree)
+    except OptionsError as error:
+        problems += [_with_origin(problem, origins) for problem in error.problems]
+    if problems:
+        raise SettingsError(problems)
+    unset = [name for name in setting_fields() if name not in tree]
+    return LoadedSettings(settings, {**dict.fromkeys(unset, "default"), **origins})
+
+
+def _file_source(config: Path | None, named: str | None, problems: list[str]) -> _Source:
+    """Read the settings file, if there is one."""
+    chosen = config or (Path(named) if named else None)
+    path = (chosen or Path(DEFAULT_FILE)).absolute()
+    try:
+        # a byte order mark, as some Windows editors write it, is no part of the text
+        tree = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        if chosen:
+            by = "--config" if config else CONFIG_VARIABLE
+            problems.append(f"file {path}: does not exist ({by} names it)")
+        tree = {}
+    except OSError as error:
+        problems.append(f"file {path}: cannot be read: {error.strerror}")
+        tree = {}
+    except UnicodeDecodeError as error:
+        problems.append(f"file {path}: is not UTF-8 (at byte {error.start})")
+        tree = {}
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"file {path}: is not valid TOML: {error}")
+        tree = {}
+    return _Source(tree, dict.fromkeys(_leaves(tree), f"file {path}"))
+
+
+def _environment_source(environ: Mapping[str, str], problems: list[str]) -> _Source:
+    """Pick the variables that are ours; those of unknown name are a problem each."""
+    known = {environment_name(name): name for name in setting_fields()}
+    tree: Mapping[str, Any] = {}
+    origins: dict[str, str] = {}
+    for variable in sorted(environ):
+        value = environ[variable]
+        if not variable.startswith(ENVIRONMENT_PREFIX) or not value or variable == CONFIG_VARIABLE:
+            continue
+        first, *parts = variable.split("__")
+        if first not in known:
+            problems.append(f"environment: {unknown_name(first, [*known, CONFIG_VARIABLE])}")
+            continue
+        path = (known[first], *(part.lower() for part in parts))
+        branch: Any = value
+        for name in reversed(path):
+            branch = {name: branch}
+        tree = _merge(tree, branch)
+        origins[".".join(path)] = f"environment {variable}"
+    return _Source(tree, origins)
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``over``, table by table."""
+    merged = dict(base)
+    for name, value in over.items():
+        old = merged.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = _merge(old, value)
+        merged[name] = value
+    return merged
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted path of each value that is no table, and of each empty table."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _with_origin(problem: str, origins: Mapping[str, str]) -> str:
+    """Return ``problem`` behind the place that the value of the setting it begins with is from.
+
+    A missing value has no place; then it is that of the nearest table around it.
+    """
+    path = problem.partition(": ")[0]
+    while path:
+        for leaf, origin in origins.items():
+            if origin != "default" and (leaf == path or leaf.startswith(f"{path}.")):
+                return f"{origin}: {problem}"
+        path = path.rpartition(".")[0]
+    return problem

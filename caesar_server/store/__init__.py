@@ -1,0 +1,1 @@
+"""Where jobs and their events are kept."""

@@ -1,0 +1,121 @@
+"""A store in the memory of one process: gone when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from caesar_server.contract.events import Completed, Failed, Status, StatusChanged
+from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+
+
+class MemoryStore(Store):
+    """Keeps all running jobs and the last ``stored_jobs`` finished ones.
+
+    :param stored_jobs: 0 keeps no job beyond its end.
+    """
+
+    def __init__(self, stored_jobs: int = 1000) -> None:
+        self._stored_jobs = stored_jobs
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        self._records: dict[str, list[Record]] = {}
+        # a dict for its order: the oldest finished job first
+        self._finished: dict[str, None] = {}
+
+    def create(self, job: Job) -> None:
+        """Add a job that has not begun."""
+        with self._lock:
+            if job.id in self._jobs:
+                raise ValueError(f"job {job.id} exists")
+            self._jobs[job.id] = job
+            self._records[job.id] = []
+
+    def claim(self, job_id: str) -> Job:
+        """Count ``attempt`` up and return the job."""
+        with self._lock:
+            job = self._get(job_id)
+            job = self._jobs[job_id] = replace(job, attempt=job.attempt + 1)
+            return job
+
+    def append(
+        self,
+        job_id: str,
+        attempt: int,
+        records: Sequence[Record],
+        *,
+        checkpoint: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add records to the job of this attempt, and the checkpoint if there is one."""
+        with self._lock:
+            job = self._get(job_id)
+            expected = list(range(job.last_seq + 1, job.last_seq + 1 + len(records)))
+            if job.attempt != attempt or [record.seq for record in records] != expected:
+                raise FencedError(f"job {job_id} is at attempt {job.attempt}, seq {job.last_seq}")
+            self._records[job_id].extend(records)
+            self._jobs[job_id] = job = advanced(job, records, checkpoint)
+            if job.finished_at is not None:
+                self._finished[job_id] = None
+                self._prune()
+
+    def job(self, job_id: str) -> Job:
+        """Return the job as it stands."""
+        with self._lock:
+            return self._get(job_id)
+
+    def records(self, job_id: str, after_seq: int = 0) -> Sequence[Record]:
+        """Return the job's records with a number above ``after_seq``."""
+        with self._lock:
+            self._get(job_id)
+            return tuple(self._records[job_id][after_seq:])
+
+    def delete(self, job_id: str) -> None:
+        """Remove the job and its records."""
+        with self._lock:
+            self._delete(job_id)
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._jobs.clear()
+            self._records.clear()
+            self._finished.clear()
+
+    def _get(self, job_id: str) -> Job:
+        try:
+            return self._jobs[job_id]
+        except KeyError:
+            raise UnknownJobError(job_id) from None
+
+    def _delete(self, job_id: str) -> None:
+        self._jobs.pop(job_id, None)
+        self._records.pop(job_id, None)
+        self._finished.pop(job_id, None)
+
+    def _prune(self) -> None:
+        while len(self._finished) > self._stored_jobs:
+            self._delete(next(iter(self._finished)))
+
+
+def advanced(job: Job, records: Sequence[Record], checkpoint: Mapping[str, Any] | None) -> Job:
+    """Return ``job`` as it stands after ``records``."""
+    status, finished_at = job.status, job.finished_at
+    for record in records:
+        if isinstance(record.event, StatusChanged):
+            status = record.event.status
+        elif isinstance(record.event, (Completed, Failed)):
+            status = _final(record)
+            finished_at = record.created_at
+    return replace(
+        job,
+        status=status,
+        finished_at=finished_at,
+        last_seq=job.last_seq + len(records),
+        checkpoint=job.checkpoint if checkpoint is None else checkpoint,
+    )
+
+
+def _final(record: Record) -> Status:
+    return "completed" if isinstance(record.event, Completed) else "failed"

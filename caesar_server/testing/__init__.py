@@ -1,0 +1,64 @@
+"""What tests of the server, of its plugins and of its clients are written with.
+
+The names are loaded when they are first used, so that importing this package costs nothing and
+needs neither Flask nor pytest.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from caesar_server.testing.clock import FakeClock
+    from caesar_server.testing.conformance import check_backend
+    from caesar_server.testing.live import LiveServer
+    from caesar_server.testing.pytest_conformance import BackendConformance
+    from caesar_server.testing.scripted import Gate, Script, ScriptedBackend, scripted_backend
+    from caesar_server.testing.sse_client import (
+        SseClient,
+        SseResponse,
+        decode_events,
+        decode_frames,
+    )
+
+__all__ = [
+    "BackendConformance",
+    "FakeClock",
+    "Gate",
+    "LiveServer",
+    "Script",
+    "ScriptedBackend",
+    "SseClient",
+    "SseResponse",
+    "check_backend",
+    "decode_events",
+    "decode_frames",
+    "scripted_backend",
+]
+
+_HOMES = {
+    "BackendConformance": "pytest_conformance",
+    "FakeClock": "clock",
+    "Gate": "scripted",
+    "LiveServer": "live",
+    "Script": "scripted",
+    "ScriptedBackend": "scripted",
+    "SseClient": "sse_client",
+    "SseResponse": "sse_client",
+    "check_backend": "conformance",
+    "decode_events": "sse_client",
+    "decode_frames": "sse_client",
+    "scripted_backend": "scripted",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,166 @@
+"""Rules about the class: what can be known before anything is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from typing import get_args
+
+from caesar_server.contract import CONTRACT_VERSION, Capabilities, Health, Model, OptionsError
+from caesar_server.contract.events import Channel
+from caesar_server.contract.options import option_fields, parse_options, parse_value
+from caesar_server.contract.request import RequestKind
+from caesar_server.testing.conformance.resources import Resources, left_since
+from caesar_server.testing.conformance.rule import Fail, Outcome, Pass, rule
+from caesar_server.testing.conformance.subject import Subject
+
+_NO_SUCH_OPTION = "no_such_option_of_any_backend"
+_HEALTH_S = 1.0
+
+
+@rule(
+    "class.contract_version",
+    "A server refuses to load a backend that was written for a later contract than its own.",
+)
+def contract_version(subject: Subject) -> Outcome:
+    """contract_version is an integer from 1 to the server's own CONTRACT_VERSION."""
+    version: object = subject.backend_class.contract_version
+    if isinstance(version, int) and 1 <= version <= CONTRACT_VERSION:
+        return Pass()
+    return Fail(repr(version), f"an integer from 1 to {CONTRACT_VERSION}")
+
+
+@rule(
+    "class.capabilities",
+    "The server decides by it what to send, what to adapt and what to refuse.",
+)
+def capabilities(subject: Subject) -> Outcome:
+    """capabilities is a Capabilities that accepts some of the request kinds."""
+    seen: object = subject.backend_class.capabilities
+    if not isinstance(seen, Capabilities):
+        return Fail(repr(seen), "an instance of caesar_server.contract.Capabilities")
+    for name, known in (("accepts", get_args(RequestKind)), ("channels", get_args(Channel))):
+        values: object = getattr(seen, name)
+        if not isinstance(values, frozenset) or not values or not values <= set(known):
+            return Fail(f"{name}={values!r}", f"a frozenset of some of {', '.join(known)}")
+    deadline_s: object = seen.cancel_deadline_s
+    if not isinstance(deadline_s, (int, float)) or deadline_s <= 0:
+        return Fail(f"cancel_deadline_s={deadline_s!r}", "seconds, above 0")
+    return Pass()
+
+
+@rule(
+    "options.schema",
+    "The server validates, prints and documents options from it; operators read its sentences.",
+)
+def options_schema(subject: Subject) -> Outcome:
+    """options_schema is a frozen dataclass, and each option says in a sentence what it is for."""
+    schema: object = subject.backend_class.options_schema
+    expected = "a class made with @dataclass(frozen=True)"
+    if not isinstance(schema, type) or not dataclasses.is_dataclass(schema):
+        return Fail(repr(schema), expected)
+    if not schema.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return Fail(f"{schema.__name__} is not frozen", expected)
+    silent = [field.name for field in option_fields(schema) if not field.info.help.strip()]
+    if silent:
+        return Fail(f"no help for {', '.join(silent)}", "fields made with option(..., help=...)")
+    return Pass()
+
+
+@rule(
+    "options.defaults",
+    "Otherwise writing the documented default into the settings file stops the backend.",
+    needs=("options.schema",),
+)
+def options_defaults(subject: Subject) -> Outcome:
+    """Each default is a value that the option itself would accept."""
+    for field in option_fields(subject.backend_class.options_schema):
+        if field.required or dataclasses.is_dataclass(field.default):
+            continue
+        try:
+            parse_value(field, field.default)
+        except OptionsError as error:
+            return Fail(str(error), "a default of the option's own type and range")
+    return Pass()
+
+
+@rule(
+    "options.accepted",
+    "Options are validated when the plugin is loaded; wrong ones keep it from loading.",
+    needs=("options.schema",),
+)
+def options_accepted(subject: Subject) -> Outcome:
+    """The options that the check was given are valid."""
+    try:
+        parse_options(subject.backend_class.options_schema, subject.options)
+    except OptionsError as error:
+        return Fail(str(error), "options that fit the schema")
+    return Pass()
+
+
+@rule(
+    "options.unknown_refused",
+    "A misspelt option that is silently ignored looks like one that has no effect.",
+    needs=("options.accepted",),
+)
+def options_unknown_refused(subject: Subject) -> Outcome:
+    """An option that the schema does not have is refused."""
+    schema = subject.backend_class.options_schema
+    if _NO_SUCH_OPTION in {field.name for field in option_fields(schema)}:
+        return Fail(f"the schema has the option {_NO_SUCH_OPTION}", "no such option")
+    try:
+        parse_options(schema, {**subject.options, _NO_SUCH_OPTION: 1})
+    except OptionsError:
+        return Pass()
+    return Fail(f"{_NO_SUCH_OPTION} = 1 was accepted", "OptionsError")
+
+
+@rule(
+    "class.init_is_cheap",
+    "Instances are made before the server forks; threads and sockets do not survive that.",
+    needs=("options.accepted",),
+)
+def init_is_cheap(subject: Subject) -> Outcome:
+    """Making an instance starts no thread and opens no file or socket."""
+    before = Resources.now()
+    backend = subject.make()
+    left = left_since(before, wait_s=0)
+    del backend  # it lived until here, and with it what it may hold
+    return Fail(f"__init__ left {left}", "nothing before open()") if left else Pass()
+
+
+@rule(
+    "models.before_open",
+    "GET /compat/models lists every backend, also those that nobody has used yet.",
+    needs=("options.accepted",),
+)
+def models_before_open(subject: Subject) -> Outcome:
+    """models() works before open() and returns models with different ids."""
+    models = subject.call("models()", subject.make().models)
+    for model in models:
+        fields: tuple[object, ...] = dataclasses.astuple(model) if type(model) is Model else ()
+        if list(map(type, fields)) != [str, int, str]:
+            return Fail(repr(model), "a Model of id (str), created (int), owned_by (str)")
+    twice = [id for id, count in Counter(model.id for model in models).items() if count > 1]
+    if twice:
+        return Fail(f"the id {twice[0]!r} twice", "each id once")
+    return Pass()
+
+
+@rule(
+    "health.value",
+    "It is asked for at every readiness probe; a slow one takes the whole server out of service.",
+    needs=("life.opens",),
+)
+def health_value(subject: Subject) -> Outcome:
+    """health() returns a Health within a second."""
+    backend = subject.backend
+    started = time.monotonic()
+    health: object = subject.call("health()", backend.health)
+    took_s = time.monotonic() - started
+    if not isinstance(health, Health) or health.status not in ("ok", "degraded", "down"):
+        return Fail(repr(health), "a Health with the status ok, degraded or down")
+    if took_s > _HEALTH_S:
+        return Fail(f"{took_s:.1f} s", f"at most {_HEALTH_S:g} s")
+    return Pass()

@@ -1,0 +1,96 @@
+"""Reading a JSON body, and saying exactly why it cannot be read."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any, NoReturn
+
+from flask import Request
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+
+from caesar_server.errors import BodyTooLargeError, MalformedBodyError, UnsupportedMediaTypeError
+
+
+def read_json_object(request: Request) -> dict[str, Any]:
+    """Return the body of ``request``, which must be one JSON object.
+
+    :raises UnsupportedMediaTypeError: if it is not declared as JSON in UTF-8, UTF-16 or UTF-32, or
+        is compressed.
+    :raises BodyTooLargeError: if it is larger than the app's limit; it is not read then.
+    :raises MalformedBodyError: if it is empty, no JSON or no object.
+    """
+    _check_headers(request)
+    try:
+        raw = request.get_data(cache=False)
+    except RequestEntityTooLarge:
+        raise BodyTooLargeError(
+            f"The body is larger than {request.max_content_length} bytes"
+        ) from None
+    except ClientDisconnected:
+        raise MalformedBodyError("The body is shorter than its Content-Length") from None
+    body = _parse(_decode(raw))
+    if not isinstance(body, dict):
+        raise MalformedBodyError(f"The body must be a JSON object, got {_json_type(body)}")
+    return body
+
+
+def _check_headers(request: Request) -> None:
+    # Requiring JSON is a defence too: a web page cannot send it to another origin unasked.
+    kind = request.mimetype
+    if kind != "application/json" and not (kind.startswith("application/") and "+json" in kind):
+        got = f"got {kind!r}" if kind else "got none"
+        raise UnsupportedMediaTypeError(f"Expected Content-Type: application/json, {got}")
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaTypeError(
+            f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed"
+        )
+    charset = request.mimetype_params.get("charset")
+    if charset is not None and not _is_unicode(charset):
+        raise UnsupportedMediaTypeError(
+            f"charset {charset[:40]!r} is not supported: JSON is sent as UTF-8"
+        )
+
+
+def _is_unicode(charset: str) -> bool:
+    try:
+        return codecs.lookup(charset).name.startswith("utf-")
+    except LookupError:
+        return False
+
+
+def _decode(raw: bytes) -> str:
+    if not raw.strip():
+        raise MalformedBodyError("The body is empty: expected a JSON object")
+    try:
+        # json's own rule: UTF-8, -16 or -32, told by the first bytes, with or without a BOM
+        return raw.decode(json.detect_encoding(raw))
+    except UnicodeDecodeError as error:
+        raise MalformedBodyError(f"The body is not valid UTF-8 at byte {error.start}") from None
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise MalformedBodyError(
+            f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise MalformedBodyError("The body is nested too deeply") from None
+    except ValueError as error:
+        # a number of over 4300 digits, or a constant that JSON does not have
+        raise MalformedBodyError(f"The body is not valid JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _json_type(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    return {str: "a string", int: "a number", float: "a number", list: "an array"}[type(value)]

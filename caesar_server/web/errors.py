@@ -1,0 +1,121 @@
+"""From errors to HTTP: one place renders everything that a client is told."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from flask import Flask, Response, g, jsonify, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from caesar_server.contract.errors import BackendError, ErrorInfo
+from caesar_server.errors import (
+    UNEXPECTED,
+    BadRequestError,
+    BodyTooLargeError,
+    MethodNotAllowedError,
+    NotFoundError,
+    ServerError,
+    UnsupportedMediaTypeError,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Paths below these speak OpenAI's error object, all others Caesar's error string.
+OPENAI_PREFIXES = ("/compat", "/v1")
+
+
+class AnswerError(Exception):
+    """Ends a request with an error that is known as a value.
+
+    :param started: whether a backend had begun: repeating the request then costs twice.
+    """
+
+    def __init__(self, info: ErrorInfo, *, started: bool = False) -> None:
+        super().__init__(info.message)
+        self.info = info
+        self.started = started
+
+
+def error_object(info: ErrorInfo) -> dict[str, Any]:
+    """Return OpenAI's error envelope, always with its four keys."""
+    return {
+        "error": {
+            "message": info.message,
+            "type": info.type,
+            "param": info.param,
+            "code": info.code,
+        }
+    }
+
+
+def render_error(info: ErrorInfo, *, started: bool = False) -> Response:
+    """Return the response for ``info`` in the envelope of the current path."""
+    if _speaks_openai(request.path):
+        body: dict[str, Any] = error_object(info)
+    else:
+        body = {"error": info.message}
+    response = jsonify(body)
+    response.status_code = info.status
+    _add_retry_headers(response, info, started)
+    return response
+
+
+def register(app: Flask) -> None:
+    """Make ``app`` answer every error in the right envelope."""
+    app.register_error_handler(ServerError, lambda error: render_error(error.info()))
+    app.register_error_handler(BackendError, lambda error: render_error(error.info()))
+    app.register_error_handler(
+        AnswerError, lambda error: render_error(error.info, started=error.started)
+    )
+    app.register_error_handler(HTTPException, _render_http_exception)
+    app.register_error_handler(Exception, _render_unexpected)
+
+
+def _speaks_openai(path: str) -> bool:
+    return any(path == prefix or path.startswith(prefix + "/") for prefix in OPENAI_PREFIXES)
+
+
+def _add_retry_headers(response: Response, info: ErrorInfo, started: bool) -> None:
+    # openai-python and openai-node retry 408, 409, 429 and 5xx unless this header says otherwise
+    if started:
+        response.headers["x-should-retry"] = "false"
+    elif info.transient:
+        response.headers["x-should-retry"] = "true"
+    if info.retry_after_s is not None:
+        response.headers["Retry-After"] = str(max(0, math.ceil(info.retry_after_s)))
+        response.headers["retry-after-ms"] = str(max(0, math.ceil(info.retry_after_s * 1000)))
+
+
+def _render_http_exception(error: HTTPException) -> Response:
+    """Translate what werkzeug and Flask raise by themselves: unknown paths, methods, sizes."""
+    response = render_error(_translated(error).info())
+    if error.code is not None and error.code not in (404, 405, 413, 415):
+        response.status_code = error.code
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return response
+
+
+def _translated(error: HTTPException) -> ServerError:
+    where = f"{request.method} {request.path[:200]}"
+    if error.code == 404:
+        if _speaks_openai(request.path):
+            return NotFoundError(f"Unknown path: {where}")
+        return NotFoundError("Resource not found")
+    if error.code == 405:
+        allowed = sorted(getattr(error, "valid_methods", None) or ())
+        return MethodNotAllowedError(f"{where} is not supported; use {', '.join(allowed)}")
+    if error.code == 413:
+        return BodyTooLargeError(f"The body is larger than {request.max_content_length} bytes")
+    if error.code == 415:
+        return UnsupportedMediaTypeError("Expected Content-Type: application/json")
+    if error.code is not None and error.code < 500:
+        return BadRequestError(error.description or error.name)
+    return ServerError(UNEXPECTED.message)
+
+
+def _render_unexpected(error: Exception) -> Response:
+    logger.error("unexpected error, request %s", g.get("request_id"), exc_info=error)
+    return render_error(UNEXPECTED)

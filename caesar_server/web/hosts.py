@@ -1,0 +1,72 @@
+"""Which ``Host`` headers are answered.
+
+A server without keys on a loopback address is open to every program of the machine, and a web page
+could reach it by pointing a name of its own at 127.0.0.1 (DNS rebinding).  Its requests carry that
+name in ``Host``: so only loopback names are answered there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+from flask import Flask, request
+
+from caesar_server.errors import ForbiddenHostError
+from caesar_server.settings import Settings
+
+_LOOPBACK_NAMES = ("localhost", ".localhost", "127.0.0.1", "[::1]")
+
+
+def answered_hosts(settings: Settings) -> tuple[str, ...] | None:
+    """Return the names to answer, or None for all."""
+    if is_loopback(settings.host):
+        return (*_LOOPBACK_NAMES, settings.host.strip("[]"), *settings.allowed_hosts)
+    return settings.allowed_hosts or None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether ``host`` can be reached from this machine only."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_answered(header: str, answered: Iterable[str]) -> bool:
+    """Return whether a ``Host`` header names one of ``answered``; its port does not matter.
+
+    :param answered: names and addresses (IPv6 in brackets); ``.example`` stands for every name that
+        ends so.
+    """
+    name = _name(header)
+    return any(
+        name.endswith(known) if known.startswith(".") else name == known
+        for known in map(str.lower, answered)
+    )
+
+
+def _name(header: str) -> str:
+    """Return the name in a ``Host`` header, without port and final dot."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        return name.partition("]")[0] + "]"
+    return name.partition(":")[0].rstrip(".")
+
+
+def register(app: Flask, settings: Settings) -> None:
+    """Make ``app`` refuse requests for other hosts."""
+    answered = answered_hosts(settings)
+    if answered is None:
+        return
+
+    @app.before_request
+    def check_host() -> None:
+        host = request.headers.get("Host", "")
+        if not is_answered(host, answered):
+            raise ForbiddenHostError(
+                f"Host {host[:100]!r} is not answered here; "
+                "the operator can add it to the setting allowed_hosts"
+            )

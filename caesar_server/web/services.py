@@ -1,0 +1,48 @@
+"""What the views of one app work with."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import cast
+
+from flask import Flask, current_app
+
+from caesar_server.contract.context import Clock
+from caesar_server.jobs.runner import Runner
+from caesar_server.registry import Registry
+from caesar_server.settings import Settings
+from caesar_server.store.base import Store
+
+logger = logging.getLogger(__name__)
+
+EXTENSION = "caesar_server"
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of one app; ``create_app`` makes them, views get them with :func:`services`."""
+
+    settings: Settings
+    registry: Registry
+    store: Store
+    runner: Runner
+    clock: Clock
+
+    def close(self) -> None:
+        """Cancel what runs, then close backends and store.  May be called more than once."""
+        for close in (self.runner.close, self.registry.close, self.store.close):
+            try:
+                close()
+            except Exception:
+                logger.exception("a part of the server could not be closed")
+
+
+def services() -> Services:
+    """Return the parts of the app that handles the current request."""
+    return services_of(current_app)
+
+
+def services_of(app: Flask) -> Services:
+    """Return the parts of ``app``."""
+    return cast(Services, app.extensions[EXTENSION])

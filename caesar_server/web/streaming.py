@@ -1,0 +1,144 @@
+"""A job's records as a response that is written while the job runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from flask import Response
+
+from caesar_server.contract import sse
+from caesar_server.contract.events import Event, Failed
+from caesar_server.errors import UNEXPECTED
+from caesar_server.jobs.runner import Followed
+from caesar_server.store.base import Record
+from caesar_server.web.errors import AnswerError, error_object
+
+logger = logging.getLogger(__name__)
+
+#: Turns the next event of a job into the bodies of the frames to send for it.
+Mapper = Callable[[Event], Sequence[Mapping[str, Any]]]
+
+
+def stream_response(
+    followed: Followed,
+    to_chunks: Mapper,
+    *,
+    first_event_wait_s: float,
+    heartbeat_s: float,
+) -> Response:
+    """Return the stream of a job in OpenAI's framing.
+
+    Waits for the backend's first event before it decides on 200, so that what fails at once is a
+    proper error.
+
+    :param first_event_wait_s: seconds to wait at most; after that it is 200 in any case.
+    :param heartbeat_s: seconds of silence after which a comment is sent; 0 sends none.
+    :raises AnswerError: if the job failed before anything was sent.
+    """
+    try:
+        first = _first_records(followed, first_event_wait_s)
+        if (failure := _failure_at_once(first)) is not None:
+            raise AnswerError(failure.error)
+    except BaseException:
+        followed.leave()
+        raise
+    frames = FrameStream(followed, to_chunks, first, heartbeat_s)
+    response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
+    response.headers["Cache-Control"] = "no-cache"
+    response.headers["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _first_records(followed: Followed, wait_s: float) -> list[Record]:
+    """Return the records up to the backend's first event, or what is there when time is up."""
+    records: list[Record] = []
+    while not _shows_backend(records) and not followed.drained:
+        taken = followed.take(wait_s)
+        if not taken:
+            break
+        records += taken
+    return records
+
+
+def _shows_backend(records: Sequence[Record]) -> bool:
+    return any(record.seq > 1 for record in records)
+
+
+def _failure_at_once(records: Sequence[Record]) -> Failed | None:
+    """Return the backend's first event if it is a failure.
+
+    A failure that comes later is a frame even if it is here already: the same run must not end now
+    in one way and now in the other, by the chance of the hand-over.
+    """
+    first = next((record.event for record in records if record.seq > 1), None)
+    return first if isinstance(first, Failed) else None
+
+
+class FrameStream:
+    """The frames of one stream, everything that is ready in one write.
+
+    A class and not a generator: a generator that was never begun runs no ``finally`` when it is
+    closed, and the job of a client that left at once would go on.
+    """
+
+    def __init__(
+        self, followed: Followed, to_chunks: Mapper, first: Sequence[Record], heartbeat_s: float
+    ) -> None:
+        self._followed = followed
+        self._to_chunks = to_chunks
+        self._first = first
+        self._heartbeat_s = heartbeat_s
+        self._writes = self._run()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._writes)
+
+    def close(self) -> None:
+        """End the stream; a job that is not durable is cancelled.  Called by the WSGI server."""
+        self._writes.close()
+        self._followed.leave()
+
+    def _run(self) -> Generator[bytes, None, None]:
+        records = self._first
+        if not _shows_backend(records):
+            # An empty write makes the server send status and headers now, not with the first frame.
+            yield b""
+        while True:
+            if records:
+                data, ended = self._frames(records)
+                if data:
+                    yield data
+                if ended:
+                    return
+            elif self._followed.drained:
+                logger.error("job %s ended without a terminal event", self._followed.job.id)
+                yield sse.frame(error_object(UNEXPECTED)) + sse.DONE
+                return
+            else:
+                yield sse.HEARTBEAT
+            records = self._followed.take(self._heartbeat_s or None)
+
+    def _frames(self, records: Sequence[Record]) -> tuple[bytes, bool]:
+        """Return the frames of ``records`` and whether they end the stream."""
+        parts: list[bytes] = []
+        for record in records:
+            event = record.event
+            if isinstance(event, Failed):
+                parts += [sse.frame(error_object(event.error)), sse.DONE]
+                return b"".join(parts), True
+            try:
+                parts += map(sse.frame, self._to_chunks(event))
+            except Exception:
+                # A generator that raises makes gunicorn cut the connection without a word.
+                logger.exception("job %s could not be rendered", self._followed.job.id)
+                parts += [sse.frame(error_object(UNEXPECTED)), sse.DONE]
+                return b"".join(parts), True
+            if record.event.type == "completed":
+                parts.append(sse.DONE)
+                return b"".join(parts), True
+        return b"".join(parts), False

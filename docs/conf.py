@@ -1,0 +1,101 @@
+"""Sphinx: the manual, with the pages that are generated from the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.nodes import make_refnode
+
+import caesar_server
+from caesar_server.cli import main
+from caesar_server.settings import settings_reference
+from caesar_server.testing.conformance import RULES
+
+project = "caesar-server"
+author = "the caesar-server authors"
+copyright = author
+release = version = caesar_server.__version__
+
+extensions = ["sphinx.ext.autodoc"]
+root_doc = "index"
+exclude_patterns = ["_build", "_generated"]
+nitpicky = True
+nitpick_ignore_regex = [
+    # Names of the standard library and of type hints alone; no inventory is fetched for them.
+    (
+        "py:.*",
+        r"(abc|collections|contextlib|http|logging|pathlib|random|threading|types|typing)\..*"
+        r"|tuple\[.*|.*\.T|WSGIApplication",
+    ),
+    ("py:attr", "stopped"),
+]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+
+html_theme = "alabaster"
+html_theme_options = {"description": "A self-hosted server for the Caesar research API"}
+html_show_sourcelink = False
+
+
+def commands(name: str, command: click.Command) -> list[tuple[str, click.Command]]:
+    """Return ``command`` and all its subcommands with their full names."""
+    found = [(name, command)]
+    if isinstance(command, click.Group):
+        for sub, subcommand in sorted(command.commands.items()):
+            found += commands(f"{name} {sub}", subcommand)
+    return found
+
+
+def cli_reference() -> str:
+    """Return a section for each command: what its ``--help`` says."""
+    sections = []
+    for name, command in commands("caesar-server", main):
+        with click.Context(command, info_name=name, max_content_width=90) as context:
+            text = command.get_help(context)
+        indented = "\n".join(f"   {line}".rstrip() for line in text.splitlines())
+        sections.append(f"{name}\n{'-' * len(name)}\n\n.. code-block:: text\n\n{indented}\n")
+    return "\n".join(sections)
+
+
+def rules_reference() -> str:
+    """Return a definition for each rule of the conformance suite."""
+    return "\n".join(f"``{rule.id}``\n   {rule.sentence}  {rule.reason}\n" for rule in RULES)
+
+
+def generate(app: Sphinx) -> None:
+    """Write what ``settings.rst``, ``cli.rst`` and ``testing.rst`` include."""
+    folder = Path(app.srcdir) / "_generated"
+    folder.mkdir(exist_ok=True)
+    pages = {"settings": settings_reference(), "cli": cli_reference(), "rules": rules_reference()}
+    for name, text in pages.items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def find_at_home(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element
+) -> nodes.Node | None:
+    """Lead a name as plugins import it (``caesar_server.contract.Model``) to its definition."""
+    target = node["reftarget"]
+    if node.get("refdomain") != "py" or ("." in target and not target.startswith("caesar_server.")):
+        return None
+    objects = env.domains.python_domain.objects
+    homes = [name for name in objects if name.endswith(f".{target.rpartition('.')[2]}")]
+    if len(homes) != 1:
+        return None
+    home = objects[homes[0]]
+    return make_refnode(app.builder, node["refdoc"], home.docname, home.node_id, content)
+
+
+def setup(app: Sphinx) -> None:
+    """Generate before anything is read."""
+    app.connect("builder-inited", generate)
+    app.connect("missing-reference", find_at_home)

@@ -1,0 +1,121 @@
+"""What tests of the manual, of the packages and of the two commands share."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+
+#: How long a server may take until it answers, in seconds; far more than it needs.
+START_WITHIN_S = 60.0
+STOP_WITHIN_S = 40.0
+
+_BLOCK = re.compile(
+    r"^\.\. code-block:: (?P<language>\w+)\n"
+    r"(?P<options>(?:   :.*\n)*)\n"
+    r"(?P<body>(?:(?:   .*)?\n)+)",
+    re.MULTILINE,
+)
+_OPTION = re.compile(r"   :(\w+): *(.*)\n")
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A ``code-block`` of a page.
+
+    :param kind: its ``:class:``, which says what a test does with it.
+    """
+
+    where: str
+    language: str
+    kind: str
+    caption: str
+    code: str
+
+
+def _code_blocks(page: Path) -> Iterator[CodeBlock]:
+    text = page.read_text() + "\n"
+    for match in _BLOCK.finditer(text):
+        options = dict(_OPTION.findall(match["options"]))
+        lines = [line[3:] for line in match["body"].rstrip().split("\n")]
+        yield CodeBlock(
+            where=f"{page.name}:{text.count(chr(10), 0, match.start()) + 1}",
+            language=match["language"],
+            kind=options.get("class", ""),
+            caption=options.get("caption", ""),
+            code="\n".join(lines) + "\n",
+        )
+
+
+@pytest.fixture(scope="session")
+def code_blocks() -> Callable[[Path], list[CodeBlock]]:
+    """Read the code blocks of a page, in their order."""
+    return lambda page: list(_code_blocks(page))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The folder of the repository."""
+    return Path(__file__).resolve().parents[1]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as response:
+            return response.status == 200
+    except (URLError, ConnectionError):
+        return False
+
+
+@contextmanager
+def _serve(
+    command: Callable[[int], Sequence[str | Path]], cwd: Path, env: Mapping[str, str] | None = None
+) -> Iterator[int]:
+    port = _free_port()
+    log_path = cwd / f"server-{port}.log"
+    with log_path.open("wb") as log:
+        server = subprocess.Popen(
+            command(port), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + START_WITHIN_S
+        while not _answers(port):
+            if server.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"no server: exit code {server.poll()}\n{log_path.read_text()}")
+            time.sleep(0.02)
+        yield port
+    finally:
+        server.terminate()
+        try:
+            server.wait(STOP_WITHIN_S)
+        finally:
+            server.kill()
+            server.wait()
+
+
+Serve = Callable[..., AbstractContextManager[int]]
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """Run a server program while a ``with`` block lasts.
+
+    Called with a function from a free port to the command, the folder to start it in and, if
+    wanted, its environment; gives the port once ``/healthz`` answers there.
+    """
+    return _serve

@@ -1,0 +1,314 @@
+"""Each backend is loaded on first use, once, and whatever is wrong with it stays its own affair."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from caesar_server.contract import BackendUnavailableError, RateLimitedError, option
+from caesar_server.errors import BackendLoadError, SettingsError, ShuttingDownError
+from caesar_server.registry import Registry
+from caesar_server.settings import ModelRoute, Settings
+
+WITHIN_S = 30
+
+HEAD = "from caesar_server.contract import *\nfrom dataclasses import dataclass\n"
+RUN = "\n    def run(self, request, context): yield Completed()\n"
+#: How a module is broken -> its source, a part of the reason and of the hint.
+BROKEN = {
+    "syntax": ("class (", "SyntaxError", "--verbose"),
+    "missing_module": (
+        "import no_such_module.part",
+        "no_such_module",
+        "pip install no_such_module",
+    ),
+    "raises": ("raise RuntimeError('why')", "the import raised RuntimeError", "--verbose"),
+    "exits": ("import sys; sys.exit(3)", "the import raised SystemExit", "--verbose"),
+    "no_class": ("Broken = 1", "is no class derived from", "fix the entry point"),
+    "no_backend": ("class Broken: pass", "is no class derived from", "fix the entry point"),
+    "no_name": ("", "the import raised AttributeError", "--verbose"),
+    "too_new": (
+        f"{HEAD}class Broken(Backend):\n    contract_version = 2{RUN}",
+        "needs contract version 2, and this server has 1",
+        "pip install --upgrade caesar-server",
+    ),
+    "odd_version": (
+        f"{HEAD}class Broken(Backend):\n    contract_version = '1'{RUN}",
+        "its contract_version is '1'",
+        "set contract_version = 1",
+    ),
+    "abstract": (f"{HEAD}class Broken(Backend): pass", "the constructor raised TypeError", "-v"),
+    "constructor": (
+        f"{HEAD}class Broken(Backend):\n    def __init__(self, options): 1/0{RUN}",
+        "the constructor raised ZeroDivisionError",
+        "--verbose",
+    ),
+    "no_schema": (
+        f"{HEAD}class Broken(Backend):\n    options_schema = int{RUN}",
+        "reading its options_schema raised TypeError",
+        "--verbose",
+    ),
+    "open": (
+        f"{HEAD}class Broken(Backend):\n    def open(self): 1/0{RUN}",
+        "open() raised ZeroDivisionError",
+        "--verbose",
+    ),
+    "open_exits": (
+        f"{HEAD}class Broken(Backend):\n    def open(self): raise SystemExit(3){RUN}",
+        "open() raised SystemExit",
+        "--verbose",
+    ),
+    "open_import": (
+        f"{HEAD}class Broken(Backend):\n    def open(self): import heavy_library{RUN}",
+        "the module heavy_library is missing",
+        "pip install heavy_library, or pip install --force-reinstall caesar-backend-broken",
+    ),
+    "open_refuses": (
+        f"{HEAD}class Broken(Backend):\n"
+        f"    def open(self): raise BackendError('the key is expired'){RUN}",
+        "open(): the key is expired",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_backend_is_explained_and_does_not_harm_others(site, good_module, kind) -> None:
+    source, reason, hint = BROKEN[kind]
+    site.add("caesar-backend-broken", {"broken": "broken_module:Broken"}, {"broken_module": source})
+    site.add("caesar-backend-good", {"good": "good_mod:GoodBackend"}, {"good_mod": good_module})
+    registry = Registry(site.candidates(), Settings(default_backend="good"))
+
+    for _ in range(2):
+        with pytest.raises(BackendLoadError) as caught:
+            registry.resolve("broken/model")
+        assert caught.value.status == 503
+        assert "broken" in caught.value.message
+        assert reason not in caught.value.message
+    assert registry.resolve("good").name == "good"
+    assert registry.resolve("anything").name == "good"
+
+    broken, good = registry.reports()
+    assert (broken.state, good.state) == ("failed", "loaded")
+    assert broken.entry_point == "broken_module:Broken"
+    assert (broken.distribution, broken.version) == ("caesar-backend-broken", "1.0")
+    assert reason in broken.reason
+    assert hint in (broken.hint or "")
+    assert "broken" not in [model.id for model in registry.models()]
+    registry.close()
+
+
+def test_missing_module_of_the_entry_point_itself_is_told(site) -> None:
+    site.add("gone", {"gone": "gone_module.inner:Gone"})
+    registry = Registry(site.candidates(), Settings())
+    with pytest.raises(BackendLoadError):
+        registry.load("gone")
+    (report,) = registry.reports()
+    assert report.reason == "the module gone_module is missing"
+    assert report.hint == "pip install --force-reinstall gone"
+
+
+def test_unexpected_exception_is_logged_whole_and_kept_out_of_the_reason(site, caplog) -> None:
+    source = f"{HEAD}class Bad(Backend):\n    def open(self): raise OSError('pw=hush'){RUN}"
+    site.add("bad", {"bad": "bad_module:Bad"}, {"bad_module": source})
+    registry = Registry(site.candidates(), Settings())
+    with pytest.raises(BackendLoadError):
+        registry.load("bad")
+    (report,) = registry.reports()
+    assert "hush" not in report.reason
+    assert report.detail == "pw=hush"
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.exc_info is not None
+    assert "bad 1.0" in record.getMessage()
+
+
+@dataclass(frozen=True)
+class GreetingOptions:
+    greeting: str = option("Hello", help="The word to begin with.")
+    size: int = option(1, help="How many.", minimum=1, maximum=3)
+    api_key: str | None = option(None, help="A key.", secret=True)
+
+
+def test_options_come_typed_from_the_settings(backend_class) -> None:
+    greeter = backend_class(options_schema=GreetingOptions)
+    settings = Settings(backends={"greeter": {"greeting": "Hi", "size": "2"}})
+    registry = Registry.of({"greeter": greeter}, settings)
+    assert registry.load("greeter").options == GreetingOptions("Hi", 2)
+    registry.close()
+
+
+def test_wrong_options_fail_the_backend_with_all_of_them(backend_class) -> None:
+    greeter = backend_class(options_schema=GreetingOptions)
+    options = {"greting": "Hi", "size": 9, "api_key": 5}
+    registry = Registry.of({"greeter": greeter}, Settings(backends={"greeter": options}))
+    with pytest.raises(BackendLoadError):
+        registry.resolve("greeter")
+    (report,) = registry.reports()
+    assert report.state == "failed"
+    assert "backends.greeter.greting: unknown; did you mean" in report.reason
+    assert "backends.greeter.size: expected 1 to 3, got 9" in report.reason
+    assert "backends.greeter.api_key: expected string, got another value" in report.reason
+    assert "caesar-server backends greeter" in report.hint
+
+
+class Counter:
+    """Counts the calls of a backend's ``open``, which may be held up and may fail."""
+
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self.calls = 0
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+        self._outcomes = list(outcomes)
+
+    def open(self, backend: object) -> None:
+        self.calls += 1
+        self.entered.set()
+        assert self.go_on.wait(WITHIN_S)
+        outcome = self._outcomes.pop(0) if self._outcomes else None
+        if outcome is not None:
+            raise outcome
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(8) as executor:
+        yield executor
+
+
+def test_second_asker_waits_and_gets_the_same_backend(backend_class, pool) -> None:
+    counter = Counter()
+    registry = Registry.of({"slow": backend_class(open=counter.open)})
+    asked = [pool.submit(registry.resolve, "slow") for _ in range(8)]
+    assert counter.entered.wait(WITHIN_S)
+    assert not any(future.done() for future in asked)
+    counter.go_on.set()
+    assert len({id(future.result(WITHIN_S).backend) for future in asked}) == 1
+    assert counter.calls == 1
+    registry.close()
+
+
+def test_slow_open_holds_up_neither_another_backend_nor_the_lists(backend_class, pool) -> None:
+    counter = Counter()
+    backends = {"slow": backend_class(open=counter.open), "fast": backend_class()}
+    registry = Registry.of(backends, Settings(default_backend="fast"))
+    slow = pool.submit(registry.resolve, "slow")
+    assert counter.entered.wait(WITHIN_S)
+    assert registry.resolve("fast").name == "fast"
+    assert {model.id for model in registry.models()} == {"caesar-research", "fast", "slow"}
+    assert {report.name: report.state for report in registry.reports()} == {
+        "fast": "loaded",
+        "slow": "available",
+    }
+    assert set(registry.loaded()) == {"fast"}
+    counter.go_on.set()
+    slow.result(WITHIN_S)
+    registry.close()
+
+
+def test_transient_failure_is_tried_again_with_a_new_object(backend_class) -> None:
+    counter = Counter(BackendUnavailableError("the database is away"), None)
+    counter.go_on.set()
+    registry = Registry.of({"flaky": backend_class(open=counter.open)})
+    with pytest.raises(BackendLoadError):
+        registry.resolve("flaky")
+    assert registry.reports()[0].reason == "open(): the database is away"
+    assert "flaky" in [model.id for model in registry.models()]
+    assert registry.resolve("flaky").name == "flaky"
+    assert (registry.reports()[0].state, registry.reports()[0].reason) == ("loaded", None)
+    assert counter.calls == 2
+    registry.close()
+
+
+def test_those_who_waited_for_an_attempt_share_its_failure(backend_class, pool) -> None:
+    counter = Counter(*[RateLimitedError("later")] * 8)
+    registry = Registry.of({"flaky": backend_class(open=counter.open)})
+    first = pool.submit(registry.resolve, "flaky")
+    assert counter.entered.wait(WITHIN_S)
+    instance = registry._instances["flaky"]
+    others = [pool.submit(registry.resolve, "flaky") for _ in range(3)]
+    wait_for(lambda: instance.waiting == 3)
+    counter.go_on.set()
+    for future in (first, *others):
+        with pytest.raises(BackendLoadError):
+            future.result(WITHIN_S)
+    assert counter.calls == 1
+
+
+def test_close_reaches_every_open_backend_and_no_other(backend_class, caplog) -> None:
+    closed = []
+
+    def close(name, error=None):
+        def method(self):
+            closed.append(name)
+            if error:
+                raise error
+
+        return method
+
+    backends = {
+        "a": backend_class(close=close("a", RuntimeError("stuck"))),
+        "b": backend_class(close=close("b")),
+        "c": backend_class(close=close("c")),
+    }
+    registry = Registry.of(backends, Settings(default_backend="a"))
+    registry.load("a")
+    registry.load("b")
+    registry.close()
+    registry.close()
+    assert closed == ["a", "b"]
+    assert "stuck" in caplog.text
+    assert registry.loaded() == {}
+    for name in backends:
+        with pytest.raises(ShuttingDownError):
+            registry.resolve(name)
+
+
+def test_close_waits_for_an_open_that_is_under_way(backend_class, pool) -> None:
+    counter, closed = Counter(), threading.Event()
+    backend = backend_class(open=counter.open, close=lambda self: closed.set())
+    registry = Registry.of({"slow": backend})
+    opening = pool.submit(registry.resolve, "slow")
+    assert counter.entered.wait(WITHIN_S)
+    closing = pool.submit(registry.close)
+    assert not closed.is_set()
+    counter.go_on.set()
+    opening.result(WITHIN_S)
+    closing.result(WITHIN_S)
+    assert closed.is_set()
+
+
+def test_strict_names_all_that_failed_and_all_that_are_shadowed(site, good_module) -> None:
+    site.add("good", {"good": "good_module:GoodBackend"}, {"good_module": good_module})
+    site.add("also-good", {"good": "good_module:GoodBackend"})
+    site.add("bad", {"bad": "bad_module:Bad"}, {"bad_module": "import nowhere"})
+    site.add("bad-open", {"ill": "ill_module:Broken"}, {"ill_module": BROKEN["open"][0]})
+    settings = Settings(
+        default_backend="good",
+        models={"x": ModelRoute(backend="good", options={"a": 1})},
+    )
+    registry = Registry(site.candidates(), settings)
+    with pytest.raises(SettingsError) as caught:
+        registry.load_all()
+    registry.close()
+    assert len(caught.value.problems) == 4
+    for words in (
+        "backend good (good_module:GoodBackend) is shadowed",
+        "backend bad (bad_module:Bad) is failed: the module nowhere is missing",
+        "backend ill (ill_module:Broken) is failed: open() raised ZeroDivisionError",
+        "the route models.x fails: its options are wrong: models.x.options.a: unknown",
+    ):
+        assert any(words in problem for problem in caught.value.problems), words
+
+
+def test_strict_before_a_fork_opens_nothing(backend_class) -> None:
+    opened = []
+    registry = Registry.of({"one": backend_class(open=opened.append)})
+    registry.load_all(open_backends=False)
+    assert opened == []
+    registry.load_all()
+    assert len(opened) == 1
+    registry.close()

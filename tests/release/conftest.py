@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: How long a build or an install may take, in seconds; both fetch packages.
+PATIENCE_S = 280
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Run ``command`` and return what it printed; fail with all of it."""
+    result = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def projects() -> dict[str, Path]:
+    """Return the folder of each distribution by its file name's stem: the server, then backends."""
+    found = {"caesar_server": ROOT}
+    for config in sorted(ROOT.glob("backends/*/setup.cfg")):
+        found[f"caesar_backend_{config.parent.name}"] = config.parent
+    return found
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One distribution, built: its source folder and its two files."""
+
+    name: str
+    source: Path
+    wheel: Path
+    sdist: Path
+
+    @classmethod
+    def find(cls, name: str, source: Path, folder: Path) -> Distribution:
+        (wheel,) = folder.glob(f"{name}-*.whl")
+        (sdist,) = folder.glob(f"{name}-*.tar.gz")
+        return cls(name, source, wheel, sdist)
+
+    def wheel_names(self) -> set[str]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return set(archive.namelist())
+
+    def metadata(self) -> Message:
+        """Return the wheel's ``METADATA``."""
+        (name,) = (n for n in self.wheel_names() if n.endswith(".dist-info/METADATA"))
+        with zipfile.ZipFile(self.wheel) as archive:
+            return message_from_bytes(archive.read(name))
+
+    def sdist_names(self) -> set[str]:
+        """Return the names in the sdist without its top folder."""
+        with tarfile.open(self.sdist) as archive:
+            return {name.partition("/")[2] for name in archive.getnames()}
+
+
+@pytest.fixture(scope="session")
+def distributions(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Distribution]:
+    """The distributions of this repository: built now, or those of ``--dist-dir``."""
+    folder = request.config.getoption("--dist-dir")
+    if folder is None:
+        folder = tmp_path_factory.mktemp("dist")
+        for source in projects().values():
+            run(sys.executable, "-m", "build", "--outdir", folder, source, cwd=ROOT)
+    return {
+        name: Distribution.find(name, source, folder.resolve())
+        for name, source in projects().items()
+    }
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with the distributions of this repository and nothing else of it."""
+
+    folder: Path
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program of the environment, away from the sources."""
+        return run(self.program(program), *arguments, cwd=self.folder, env=self.variables())
+
+    def program(self, name: str) -> Path:
+        return self.folder / "bin" / name
+
+    def variables(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+@pytest.fixture(scope="session")
+def environment(
+    distributions: dict[str, Distribution], tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    """A fresh environment with the wheels of the server and of ``echo``."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, with_pip=False)
+    wheels = [distributions[name].wheel for name in ("caesar_server", "caesar_backend_echo")]
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
+    run(*pip, "install", "--quiet", *wheels, cwd=folder)
+    return Environment(folder)

@@ -1,0 +1,50 @@
+"""The wheels in a clean environment: what somebody gets who has only pip."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import caesar_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_every_module_can_be_imported(environment) -> None:
+    # One module is for environments that have pytest.
+    code = (
+        "import importlib, pkgutil, caesar_server\n"
+        "for module in pkgutil.walk_packages(caesar_server.__path__, 'caesar_server.'):\n"
+        "    if not module.name.endswith(('__main__', 'pytest_conformance')):\n"
+        "        importlib.import_module(module.name)\n"
+        "print(caesar_server.__file__)\n"
+    )
+    assert str(environment.folder) in environment.run("python", "-W", "error", "-c", code)
+
+
+def test_the_program_tells_its_version(environment) -> None:
+    assert caesar_server.__version__ in environment.run("caesar-server", "--version")
+    as_module = environment.run("python", "-m", "caesar_server", "--version")
+    assert caesar_server.__version__ in as_module
+
+
+def test_both_backends_are_found(environment) -> None:
+    listed = json.loads(environment.run("caesar-server", "backends", "--json"))["backends"]
+    assert {entry["name"]: entry["state"] for entry in listed} == {"mock": "loaded", "echo": "loaded"}
+
+
+def test_it_serves_a_completion(environment, serve, tmp_path: Path) -> None:
+    program = environment.program("caesar-server")
+    command = lambda port: [program, "serve", "--port", str(port)]  # noqa: E731
+    with serve(command, tmp_path, environment.variables()) as port:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/compat/completions",
+            json.dumps({"model": "echo", "prompt": "To be"}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            body = json.load(response)
+    assert body["choices"][0]["text"] == "To be"

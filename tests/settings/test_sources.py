@@ -1,0 +1,231 @@
+"""Values from flags, environment and file: who wins, where it came from, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caesar_server.errors import SettingsError
+from caesar_server.settings import (
+    LoadedSettings,
+    ModelRoute,
+    Settings,
+    load_settings,
+    setting_fields,
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Run in an empty folder, which no settings file of this repository reaches."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def load(
+    file: str = "", environ: dict[str, str] | None = None, cli: dict[str, object] | None = None
+) -> LoadedSettings:
+    write(Path("caesar-server.toml"), file)
+    return load_settings(cli=cli or {}, environ=environ or {})
+
+
+def problems(**sources) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(**sources)
+    return list(caught.value.problems)
+
+
+def test_nothing_given_is_the_defaults():
+    loaded = load_settings(environ={})
+    assert loaded.settings == Settings()
+    assert set(loaded.origins.values()) == {"default"}
+    assert set(loaded.origins) == set(setting_fields())
+
+
+def test_command_line_wins_over_environment_over_file_over_default(folder):
+    file = "port = 1\nworkers = 1\nthreads = 11"
+    environ = {"CAESAR_SERVER_PORT": "2", "CAESAR_SERVER_WORKERS": "2"}
+    loaded = load(file, environ, {"port": "3"})
+    assert loaded.settings == Settings(port=3, workers=2, threads=11)
+    origins = loaded.origins
+    assert origins["port"] == "command line"
+    assert origins["workers"] == "environment CAESAR_SERVER_WORKERS"
+    assert origins["threads"] == f"file {folder / 'caesar-server.toml'}"
+    assert origins["host"] == "default"
+
+
+def test_process_environment_is_read_unless_another_is_given(monkeypatch):
+    monkeypatch.setenv("CAESAR_SERVER_PORT", "77")
+    assert load_settings().settings.port == 77
+    assert load_settings(environ={}).settings.port == 8000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("port", "0", 0),
+        ("request_timeout_s", "2.5", 2.5),
+        ("insecure", "true", True),
+        ("insecure", "0", False),
+        ("unknown_model", "reject", "reject"),
+        ("default_backend", "echo", "echo"),
+        ("allowed_backends", "echo, mock", ("echo", "mock")),
+        ("host", "", "127.0.0.1"),
+        ("port", "", 8000),
+    ],
+)
+def test_variable_is_read_as_the_type_of_its_setting(name, text, value):
+    settings = load(environ={f"CAESAR_SERVER_{name.upper()}": text}).settings
+    assert getattr(settings, name) == value
+
+
+def test_tables_of_the_file(folder):
+    loaded = load(
+        """
+        [models."gpt-4.1"]
+        backend = "upstream"
+        model = "gpt-x"
+        [models."claude-*"]
+        backend = "upstream"
+        options = { temperature = 1 }
+        [backends.upstream]
+        url = "http://localhost:1"
+        headers = { x-a = "1" }
+        """
+    )
+    assert list(loaded.settings.models) == ["gpt-4.1", "claude-*"]
+    assert loaded.settings.models["gpt-4.1"] == ModelRoute(backend="upstream", model="gpt-x")
+    assert loaded.settings.models["claude-*"].options == {"temperature": 1}
+    assert loaded.settings.backends["upstream"]["headers"] == {"x-a": "1"}
+    assert loaded.origins["backends.upstream.url"] == f"file {folder / 'caesar-server.toml'}"
+
+
+def test_variable_steps_into_a_table_and_wins_over_the_file_there():
+    loaded = load(
+        '[backends.local_llm]\nmodel_path = "a.gguf"\ngreeting = "Hi"\n[backends.echo]\nx = 1',
+        {"CAESAR_SERVER_BACKENDS__LOCAL_LLM__MODEL_PATH": "b.gguf"},
+    )
+    assert loaded.settings.backends == {
+        "local_llm": {"model_path": "b.gguf", "greeting": "Hi"},
+        "echo": {"x": 1},
+    }
+    assert loaded.origins["backends.local_llm.model_path"] == (
+        "environment CAESAR_SERVER_BACKENDS__LOCAL_LLM__MODEL_PATH"
+    )
+
+
+def test_other_files_can_be_named(folder):
+    other = write(folder / "other.toml", "port = 5")
+    third = write(folder / "third.toml", "port = 6")
+    write(folder / "caesar-server.toml", "port = 4")
+    environ = {"CAESAR_SERVER_CONFIG": str(other)}
+    assert load_settings(environ={}).settings.port == 4
+    assert load_settings(environ=environ).settings.port == 5
+    assert load_settings(environ=environ, config=third).settings.port == 6
+
+
+def test_byte_order_mark_is_no_part_of_the_file(folder):
+    (folder / "caesar-server.toml").write_bytes(b"\xef\xbb\xbfport = 4")
+    assert load_settings(environ={}).settings.port == 4
+
+
+def test_missing_named_file_is_refused(folder):
+    path = folder / "none.toml"
+    with pytest.raises(SettingsError, match=f"{path}: does not exist .--config names it"):
+        load_settings(environ={}, config=path)
+    with pytest.raises(SettingsError, match=r"does not exist \(CAESAR_SERVER_CONFIG"):
+        load_settings(environ={"CAESAR_SERVER_CONFIG": str(path)})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"port = 1\nhost = \n", ["is not valid TOML", "line 2"]),
+        (b"port = 1\nport = 2", ["is not valid TOML"]),
+        (b"host = '\xff'", ["is not UTF-8"]),
+        (None, ["cannot be read"]),
+    ],
+)
+def test_unreadable_file_is_named_with_the_reason(folder, content, words):
+    path = folder / "caesar-server.toml"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ={})
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"file {path}: ")
+    assert all(word in problem for word in words), problem
+
+
+@pytest.mark.parametrize(
+    ("sources", "problem"),
+    [
+        ({"file": "prot = 1"}, "FILE: prot: unknown; did you mean port?"),
+        ({"file": "max-body-bytes = 9"}, "did you mean max_body_bytes?"),
+        (
+            {"file": '[models.m]\nbackend = "echo"\nbakend = 1'},
+            "FILE: models.m.bakend: unknown; did you mean models.m.backend?",
+        ),
+        (
+            {"environ": {"CAESAR_SERVER_PROT": "1"}},
+            "environment: CAESAR_SERVER_PROT: unknown; did you mean CAESAR_SERVER_PORT?",
+        ),
+        ({"cli": {"prot": "1"}}, "command line: prot: unknown; did you mean port?"),
+        ({"file": 'port = "x"'}, "FILE: port: expected integer, got 'x'"),
+        ({"file": "port = true"}, "FILE: port: expected integer, got True"),
+        ({"file": "port = 70000"}, "FILE: port: expected 0 to 65535, got 70000"),
+        ({"cli": {"threads": "7"}}, "command line: threads: expected 8 to 4096, got 7"),
+        (
+            {"environ": {"CAESAR_SERVER_REQUEST_TIMEOUT_S": "nan"}},
+            "environment CAESAR_SERVER_REQUEST_TIMEOUT_S: request_timeout_s: expected 0.1 to 86400",
+        ),
+        (
+            {"environ": {"CAESAR_SERVER_UNKNOWN_MODEL": "refuse"}},
+            "unknown_model: expected one of default, reject, got 'refuse'",
+        ),
+        ({"environ": {"CAESAR_SERVER_PORT__X": "1"}}, "environment CAESAR_SERVER_PORT__X: port: "),
+        ({"file": "allowed_hosts = [1]"}, "FILE: allowed_hosts: expected list of strings"),
+        ({"file": 'models = "gpt"'}, "FILE: models: expected a table"),
+        ({"file": '[models.m]\nmodel = "x"'}, "FILE: models.m.backend: required and missing"),
+    ],
+)
+def test_bad_value_is_refused_with_its_place_and_cure(folder, sources, problem):
+    (found,) = problems(**sources)
+    assert problem.replace("FILE", f"file {folder / 'caesar-server.toml'}") in found
+
+
+def test_all_problems_are_told_at_once():
+    found = problems(
+        file='hots = "x"\nthreads = 1',
+        environ={"CAESAR_SERVER_WORKERS": "none", "CAESAR_SERVER_X": "1"},
+        cli={"port": "-1"},
+    )
+    assert len(found) == 5
+    for word in ("hots", "threads", "CAESAR_SERVER_WORKERS", "CAESAR_SERVER_X", "port"):
+        assert any(word in problem for problem in found)
+
+
+def test_what_may_be_a_secret_is_not_quoted():
+    for sources in (
+        {"file": 'backends = "hush"'},
+        {"file": '[backends]\nupstream = "hush"'},
+        {"environ": {"CAESAR_SERVER_BACKENDS__UPSTREAM": "hush"}},
+        {"file": '[models.m]\nbackend = "echo"\noptions = "hush"'},
+    ):
+        (problem,) = problems(**sources)
+        assert "expected a table" in problem
+        assert "hush" not in problem
+
+
+def test_problem_found_later_can_be_located(folder):
+    loaded = load('default_backend = "ehco"\n[models.m]\nbackend = "x"')
+    file = f"file {folder / 'caesar-server.toml'}"
+    assert loaded.locate("default_backend: unknown") == f"{file}: default_backend: unknown"
+    assert loaded.locate("models.m.backend: unknown") == f"{file}: models.m.backend: unknown"
+    assert loaded.locate("port: taken") == "port: taken"
+    assert loaded.locate("something else") == "something else"
