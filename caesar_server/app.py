@@ -13,6 +13,7 @@ from caesar_server.settings import Settings, load_settings
 from caesar_server.store.base import Store
 from caesar_server.store.memory import MemoryStore
 from caesar_server.web import errors, hosts, request_ids
+from caesar_server.web.gone import SocketWatch
 from caesar_server.web.services import EXTENSION, Services
 
 
@@ -37,7 +38,8 @@ def create_app(
     settings = settings or load_settings().settings
     registry = registry or Registry.from_entry_points(settings)
     store = store or MemoryStore(settings.stored_jobs)
-    clock = clock or SystemClock()
+    own_clock = SystemClock()
+    clock = clock or own_clock
     runner = Runner(
         store=store,
         registry=registry,
@@ -45,11 +47,20 @@ def create_app(
         limit=max(1, settings.threads - RESERVED_THREADS),
         feed_events=settings.feed_events,
     )
+    watch = SocketWatch()
     app = Flask("caesar_server", static_folder=None)
     app.url_map.strict_slashes = False
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    app.extensions[EXTENSION] = Services(settings, registry, store, runner, clock)
+    app.extensions[EXTENSION] = Services(
+        settings=settings,
+        registry=registry,
+        store=store,
+        runner=runner,
+        clock=clock,
+        watch=watch,
+        closers=(runner.close, watch.close, registry.close, store.close, own_clock.close),
+    )
     request_ids.register(app)
     errors.register(app)
     hosts.register(app, settings)

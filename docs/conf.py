@@ -37,7 +37,9 @@ nitpick_ignore_regex = [
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
+autodoc_preserve_defaults = True
+maximum_signature_line_length = 90
 
 html_theme = "alabaster"
 html_theme_options = {"description": "A self-hosted server for the Caesar research API"}

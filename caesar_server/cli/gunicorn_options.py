@@ -40,10 +40,20 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
     }
 
 
+def bind_address(settings: Settings) -> str:
+    """Return ``host:port`` as gunicorn wants it, an IPv6 address in brackets.
+
+    >>> bind_address(Settings(host="::1"))
+    '[::1]:8000'
+    """
+    host = settings.host.strip("[]")
+    return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
+
+
 def load_strictly(worker: Any) -> None:
     """In a new worker: load all backends if ``strict_plugins`` wants it, or end the server."""
-    services = worker.wsgi.extensions["caesar_server"]
-    if not services.settings.strict_plugins:
+    services = _services(worker)
+    if services is None or not services.settings.strict_plugins:
         return
     try:
         services.registry.load_all()
@@ -55,7 +65,12 @@ def load_strictly(worker: Any) -> None:
 
 def close_app(server: Any, worker: Any) -> None:
     """In a worker that ends: cancel its runs, close its backends and its store."""
-    app = getattr(worker, "wsgi", None)
-    services = getattr(app, "extensions", {}).get("caesar_server")
+    services = _services(worker)
     if services is not None:
         services.close()
+
+
+def _services(worker: Any) -> Any:
+    """Return the parts of the worker's app; None before there is one, or if it is wrapped."""
+    app = getattr(worker, "wsgi", None)
+    return getattr(app, "extensions", {}).get("caesar_server")

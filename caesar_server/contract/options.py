@@ -174,12 +174,11 @@ def parse_value(field: OptionField, value: object, *, prefix: str = "") -> Any:
     if isinstance(result, (int, float)) and not isinstance(result, bool):
         low = -inf if field.info.minimum is None else field.info.minimum
         high = inf if field.info.maximum is None else field.info.maximum
-        # asked the other way round, NaN would pass
-        if not low <= result <= high or abs(result) == inf:
+        fits = low <= result <= high  # asked the other way round, NaN would pass
+        if not fits or abs(result) == inf:
             seen = "another value" if field.info.secret else repr(result)
-            raise OptionsError(
-                [f"{where}: expected {field.range or 'a finite number'}, got {seen}"]
-            )
+            expected = field.range if field.range and not fits else "a finite number"
+            raise OptionsError([f"{where}: expected {expected}, got {seen}"])
     return result
 
 

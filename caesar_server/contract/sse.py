@@ -8,23 +8,41 @@ specification (https://html.spec.whatwg.org/multipage/server-sent-events.html) a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": keep-alive\n\n"
 
+_NOT_ASCII = re.compile(rb"[\x80-\xff]+")
+
 
 def frame(body: Mapping[str, Any]) -> bytes:
-    """Return ``body`` as one frame.
+    """Return ``body`` as one frame; NaN and infinity, which JSON does not have, become null.
 
     Only ASCII is written, since some readers split lines at U+2028 or U+0085, and lone surrogates
     have no UTF-8 form.
-
-    :raises ValueError: for NaN and infinity, which JSON does not have.
     """
-    return b"data: " + json.dumps(body, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
+    return b"data: " + _ascii_json(body) + b"\n\n"
+
+
+def _ascii_json(body: Mapping[str, Any]) -> bytes:
+    # Streams are many small frames, and msgspec is ten times as fast as json; it cannot escape.
+    try:
+        data = msgspec.json.encode(body)
+    except UnicodeEncodeError:  # a lone surrogate
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    return data if data.isascii() else _NOT_ASCII.sub(_escaped, data)
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    """Return UTF-8 as JSON's escapes, which are of UTF-16."""
+    units = found[0].decode().encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)).encode()
 
 
 class SseError(ValueError):

@@ -20,8 +20,8 @@ from caesar_server.contract.request import (
     Part,
     Request,
     RequestKind,
+    ResearchParameters,
     ResearchRequest,
-    Sampling,
 )
 
 #: Into what a request may be turned, the best first.
@@ -34,6 +34,14 @@ _ORDER: Mapping[str, tuple[RequestKind, ...]] = {
 }
 
 
+#: The parameters that a request of a kind can carry at all; see the checks below.
+_SAMPLING = frozenset({"n", "best_of", "logprobs"})
+_CARRIES: Mapping[str, frozenset[str]] = {
+    "completion": _SAMPLING | {"prompts", "token_prompts", "echo", "suffix"},
+    "chat": _SAMPLING,
+}
+
+
 def fit(request: Request, capabilities: Capabilities, backend: str) -> Request:
     """Return ``request``, or what it becomes for a backend with these capabilities.
 
@@ -41,19 +49,22 @@ def fit(request: Request, capabilities: Capabilities, backend: str) -> Request:
     :raises InvalidRequestError: if the backend cannot take the request, with ``param`` naming the
         field that is in the way.
     """
-    if request.type not in capabilities.accepts:
-        request = _adapt(request, capabilities, backend)
+    kind = _target(request, capabilities, backend)
+    able = frozenset(
+        name for name in _CARRIES.get(kind, frozenset()) if getattr(capabilities, name)
+    )
     if isinstance(request, (CompletionRequest, ChatRequest)):
-        request = _check_sampling(request, capabilities, backend)
+        request = _check_sampling(request, able, capabilities.ignores, backend)
     if isinstance(request, CompletionRequest):
-        request = _check_completion(request, capabilities, backend)
-    return request
+        request = _check_completion(request, able, capabilities.ignores, backend)
+    return request if kind == request.type else _ADAPTERS[request.type, kind](request, backend)
 
 
-def _adapt(request: Request, capabilities: Capabilities, backend: str) -> Request:
-    for kind in _ORDER[request.type]:
+def _target(request: Request, capabilities: Capabilities, backend: str) -> str:
+    """Return the kind of request that the backend is given."""
+    for kind in (request.type, *_ORDER[request.type]):
         if kind in capabilities.accepts:
-            return _ADAPTERS[request.type, kind](request, backend)
+            return kind
     raise InvalidRequestError(
         f"the backend {backend!r} does not take {request.type} requests; it takes: "
         + ", ".join(sorted(capabilities.accepts)),
@@ -62,24 +73,15 @@ def _adapt(request: Request, capabilities: Capabilities, backend: str) -> Reques
     )
 
 
-def _only_prompt(request: CompletionRequest, backend: str) -> str:
-    """Return the one text prompt of a request for a backend that takes one question at a time."""
-    if len(request.prompts) > 1:
-        raise _unsupported("prompt", "more than one prompt", backend)
-    prompt = request.prompts[0]
-    if not isinstance(prompt, str):
-        raise _unsupported("prompt", "a prompt of token ids", backend)
-    for name, asked in (
-        ("echo", request.echo),
-        ("suffix", request.suffix is not None),
-    ):
-        if asked:
-            raise _unsupported(name, f"'{name}'", backend)
+def _only_prompt(request: CompletionRequest) -> str:
+    """Return the one text prompt that the checks have left."""
+    (prompt,) = request.prompts
+    assert isinstance(prompt, str)  # noqa: S101 - tells the type checker what the checks ensured
     return prompt
 
 
 def _completion_to_chat(request: CompletionRequest, backend: str) -> ChatRequest:
-    text = _only_prompt(request, backend)
+    text = _only_prompt(request)
     system = request.parameters.system_prompt
     messages = (Message(role="system", parts=(Part(text=system),)),) if system else ()
     return ChatRequest(
@@ -93,9 +95,8 @@ def _completion_to_chat(request: CompletionRequest, backend: str) -> ChatRequest
 
 
 def _completion_to_research(request: CompletionRequest, backend: str) -> ResearchRequest:
-    _refuse_many(request.sampling, backend)
     return ResearchRequest(
-        query=_only_prompt(request, backend), model=request.model, parameters=request.parameters
+        query=_only_prompt(request), model=request.model, parameters=request.parameters
     )
 
 
@@ -112,7 +113,6 @@ def _chat_to_completion(request: ChatRequest, backend: str) -> CompletionRequest
 
 
 def _chat_to_research(request: ChatRequest, backend: str) -> ResearchRequest:
-    _refuse_many(request.sampling, backend)
     message = _last_user_message(request, backend, files=True)
     return ResearchRequest(
         query=message.text,
@@ -155,6 +155,17 @@ def _follow_up_text(request: FollowUpRequest) -> str:
     return "\n\n".join(parts)
 
 
+def _follow_up_prompt(request: FollowUpRequest) -> str:
+    """Return the whole follow-up as one text, for a backend that takes no chat."""
+    turns = [f"{message.role}: {message.text}" for message in request.history]
+    parts = [
+        _follow_up_text(request),
+        *(["Since then:\n" + "\n".join(turns)] if turns else []),
+        f"Follow-up question: {request.content}",
+    ]
+    return "\n\n".join(parts)
+
+
 def _follow_up_to_chat(request: FollowUpRequest, backend: str) -> ChatRequest:
     return ChatRequest(
         model=request.model,
@@ -163,20 +174,23 @@ def _follow_up_to_chat(request: FollowUpRequest, backend: str) -> ChatRequest:
             *request.history,
             Message(role="user", parts=(Part(text=request.content),)),
         ),
+        parameters=ResearchParameters(auto=True, excluded_domains=request.excluded_domains),
     )
 
 
 def _follow_up_to_research(request: FollowUpRequest, backend: str) -> ResearchRequest:
     return ResearchRequest(
-        query=f"{_follow_up_text(request)}\n\nFollow-up question: {request.content}",
+        query=_follow_up_prompt(request),
         model=request.model,
+        parameters=ResearchParameters(excluded_domains=request.excluded_domains),
     )
 
 
 def _follow_up_to_completion(request: FollowUpRequest, backend: str) -> CompletionRequest:
     return CompletionRequest(
-        prompts=(f"{_follow_up_text(request)}\n\nFollow-up question: {request.content}",),
+        prompts=(_follow_up_prompt(request),),
         model=request.model,
+        parameters=ResearchParameters(auto=True, excluded_domains=request.excluded_domains),
     )
 
 
@@ -202,49 +216,48 @@ def _last_user_message(request: ChatRequest, backend: str, *, files: bool = Fals
     raise InvalidRequestError("messages: expected at least one user message", param="messages")
 
 
-def _refuse_many(sampling: Sampling, backend: str) -> None:
-    if sampling.n > 1:
-        raise _unsupported("n", f"'n' above 1 (got {sampling.n})", backend)
-
-
 def _refuse_files(request: ResearchRequest, backend: str) -> None:
     if request.file_ids:
         raise _unsupported("files", "files", backend)
 
 
 def _check_sampling(
-    request: CompletionRequest | ChatRequest, capabilities: Capabilities, backend: str
+    request: CompletionRequest | ChatRequest,
+    able: frozenset[str],
+    ignores: frozenset[str],
+    backend: str,
 ) -> CompletionRequest | ChatRequest:
     """Refuse or drop the sampling parameters whose silent loss would give wrong data."""
     sampling = request.sampling
-    checks: tuple[tuple[str, bool, bool, Any], ...] = (
-        ("n", sampling.n > 1, capabilities.n, 1),
+    dropped: dict[str, Any] = {}
+    for name, asked, neutral in (
+        ("n", sampling.n > 1, 1),
         # best_of = n asks for nothing that n does not
-        ("best_of", (sampling.best_of or 1) > sampling.n, capabilities.best_of, None),
-        ("logprobs", sampling.logprobs is not None, capabilities.logprobs, None),
-    )
-    for name, asked, able, neutral in checks:
-        if not asked or able:
+        ("best_of", (sampling.best_of or 1) > sampling.n, None),
+        ("logprobs", sampling.logprobs is not None, None),
+    ):
+        if name in able:
             continue
-        if name not in capabilities.ignores:
+        if asked and name not in ignores:
             raise _unsupported(name, f"'{name}'", backend)
-        sampling = replace(sampling, **{name: neutral})
-    return request if sampling is request.sampling else replace(request, sampling=sampling)
+        dropped[name] = neutral
+    dropped = {name: value for name, value in dropped.items() if getattr(sampling, name) != value}
+    return replace(request, sampling=replace(sampling, **dropped)) if dropped else request
 
 
 def _check_completion(
-    request: CompletionRequest, capabilities: Capabilities, backend: str
+    request: CompletionRequest, able: frozenset[str], ignores: frozenset[str], backend: str
 ) -> CompletionRequest:
-    if len(request.prompts) > 1 and not capabilities.prompts:
+    if len(request.prompts) > 1 and "prompts" not in able:
         raise _unsupported("prompt", "more than one prompt", backend)
-    if not capabilities.token_prompts and any(not isinstance(p, str) for p in request.prompts):
+    if "token_prompts" not in able and any(not isinstance(p, str) for p in request.prompts):
         raise _unsupported("prompt", "prompts of token ids; send text", backend)
-    if request.echo and not capabilities.echo:
-        if "echo" not in capabilities.ignores:
+    if request.echo and "echo" not in able:
+        if "echo" not in ignores:
             raise _unsupported("echo", "'echo'", backend)
         request = replace(request, echo=False)
-    if request.suffix is not None and not capabilities.suffix:
-        if "suffix" not in capabilities.ignores:
+    if request.suffix is not None and "suffix" not in able:
+        if "suffix" not in ignores:
             raise _unsupported("suffix", "'suffix'", backend)
         request = replace(request, suffix=None)
     return request

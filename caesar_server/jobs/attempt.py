@@ -7,14 +7,15 @@ from contextlib import closing
 from typing import Any
 
 from caesar_server.contract.context import Forwarded, Metrics
+from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
-from caesar_server.errors import CANCELLED
+from caesar_server.errors import UNEXPECTED
 from caesar_server.jobs.calls import RegistryCaller, seed_of
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.run import cancel_info, run_events
 from caesar_server.registry import Registry
-from caesar_server.store.base import FencedError, Job, Record, Store
+from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 
 
 class Attempt:
@@ -44,6 +45,9 @@ class Attempt:
         self._keep_until_end = keep_until_end
         self._unsaved: list[Record] = []
         self._last_seq = self.job.last_seq
+        self._ended = False
+        #: Why nothing may be written any more.
+        self._lost: FencedError | UnknownJobError | None = None
         resolved = registry.resolve(self.job.model)
         self._backend = resolved.backend
         self.context = RunContext(
@@ -64,27 +68,36 @@ class Attempt:
         """Yield the job's records, the terminal one last; what must be stored is stored before.
 
         Closing the iterator early cancels the run and stores it as cancelled.
+
+        :raises FencedError: if another attempt has begun: this one has stopped and writes nothing.
+        :raises UnknownJobError: if the job was deleted meanwhile: likewise.
         """
-        call_off = self._arm_deadline()
-        ended = False
+        call_off = _nothing
         try:
+            call_off = self._arm_deadline()
             if self._last_seq == 0:
-                yield self._numbered(StatusChanged("queued"))
+                yield self._announced(StatusChanged("queued"))
             with closing(run_events(self._backend, self.job.request, self.context)) as events:
                 for event in events:
-                    record = self._numbered(event)
-                    ended = isinstance(event, (Completed, Failed))
-                    if ended or not self._keep_until_end:
-                        self._save()
-                    yield record
-        except FencedError:
-            self.context.cancel("fenced")
-            self.context.logger.warning("another process has taken the job over")
+                    yield self._announced(event)
+        except GeneratorExit:
+            self.context.cancel()
+            self._abandon(cancel_info(self.context.cancellation.reason))
+            raise
+        except BaseException:
+            self.context.cancel()
+            self._abandon(UNEXPECTED)
             raise
         finally:
             call_off()
-            if not ended:
-                self._abandon()
+
+    def _announced(self, event: Event) -> Record:
+        """Return the next record, stored unless that has time until the end."""
+        record = self._numbered(event)
+        self._ended = isinstance(event, (Completed, Failed))
+        if self._ended or not self._keep_until_end:
+            self._save()
+        return record
 
     def _numbered(self, event: Event) -> Record:
         self._last_seq += 1
@@ -93,29 +106,45 @@ class Attempt:
         return record
 
     def _save(self, checkpoint: Mapping[str, Any] | None = None) -> None:
+        if self._lost is not None:
+            raise self._lost
         records: Sequence[Record] = self._unsaved
-        if records or checkpoint is not None:
+        if not records and checkpoint is None:
+            return
+        try:
             self._store.append(self.job.id, self.job.attempt, records, checkpoint=checkpoint)
-            self._unsaved = []
+        except (FencedError, UnknownJobError) as error:
+            self._lost = error
+            self.context.cancel("fenced")
+            self.context.logger.warning("the run stops, for the job is no longer its: %r", error)
+            raise
+        self._unsaved = []
 
     def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
         try:
             self._save(state)
-        except FencedError:
-            self.context.cancel("fenced")
+        except (FencedError, UnknownJobError):
             self.context.raise_if_cancelled()
 
     def _arm_deadline(self) -> Callable[[], None]:
         deadline = self.context.deadline
         if deadline is None:
-            return lambda: None
+            return _nothing
         return self._clock.call_at(deadline, lambda: self.context.cancel("deadline"))
 
-    def _abandon(self) -> None:
-        """Give a run that nobody follows any more its terminal record."""
-        if self.context.cancellation.reason == "fenced":
+    def _abandon(self, info: ErrorInfo) -> None:
+        """Give a run that will not come to its end the terminal record that it lacks."""
+        if self._ended or self._lost is not None:
             return
-        self.context.cancel()
         # What the backend would still say is of no interest; how the job ended is.
-        self._numbered(Failed(CANCELLED))
-        self._save()
+        self._numbered(Failed(info))
+        try:
+            self._save()
+        except (FencedError, UnknownJobError):
+            return  # logged; whoever has the job now ends it
+        except Exception:
+            self.context.logger.exception("how the job ended could not be stored")
+
+
+def _nothing() -> None:
+    """Call nothing off."""

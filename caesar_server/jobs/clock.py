@@ -98,7 +98,7 @@ class SystemClock:
         while (callback := self._next()) is not None:
             try:
                 callback()
-            except (Exception, SystemExit):  # the thread must live on for all other callbacks
+            except BaseException:  # the thread must live on for all other callbacks
                 logger.exception("a scheduled callback raised")
 
     def _next(self) -> Callable[[], None] | None:

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any, Protocol
 
 from caesar_server.contract.context import (
@@ -83,7 +84,7 @@ class RunContext:
         self.attempt = attempt
         self.clock: Clock = clock or SystemClock()
         self.deadline = None if timeout_s is None else self.clock.monotonic() + timeout_s
-        self.random = random.Random(seed)
+        self._seed = seed
         self.restored = restored
         self.files: Mapping[str, StoredFile] = files or {}
         self.collections: Mapping[str, Sequence[StoredFile]] = collections or {}
@@ -110,6 +111,11 @@ class RunContext:
             self.cancel("deadline")
             return True
         return False
+
+    @cached_property
+    def random(self) -> random.Random:
+        """Chance to use, seeded by the request's seed where it has one; made on first use."""
+        return random.Random(self._seed)
 
     def cancel(self, reason: Reason = "cancelled") -> None:
         """Ask the run to stop.  The first reason stays; safe from any thread."""

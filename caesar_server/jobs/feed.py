@@ -15,43 +15,46 @@ class Feed:
     once, so that they can leave in one write.  When the consumer closes the feed the producer never
     waits again: a client that left must not keep a thread.
 
-    :param limit: the most records that wait, at least 1.
+    :param limit: the most records that wait, at least 1; the last one always finds room.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._records: deque[Record] = deque()
         self._changed = threading.Condition()
+        self._unlimited = False
         self._ended = False
         self._closed = False
 
     def put(self, record: Record) -> bool:
         """Hand a record over, waiting for room; False if nobody will read it any more."""
         with self._changed:
-            while len(self._records) >= self._limit and not self._closed:
+            while len(self._records) >= self._limit and not (self._unlimited or self._closed):
                 self._changed.wait()
-            if self._closed:
-                return False
-            self._records.append(record)
-            if len(self._records) == 1:
-                self._changed.notify_all()
-            return True
+            return self._add(record)
 
-    def end(self) -> None:
-        """Say that no record will follow."""
+    def lift_limit(self) -> None:
+        """Never let the producer wait again: its run was cancelled and has little left to say."""
         with self._changed:
+            self._unlimited = True
+            self._changed.notify_all()
+
+    def end(self, last: Record | None = None) -> None:
+        """Hand the last record over without waiting, and say that none will follow."""
+        with self._changed:
+            if last is not None:
+                self._add(last)
             self._ended = True
             self._changed.notify_all()
 
     def take(self, timeout_s: float | None) -> list[Record]:
         """Return all records that are there, waiting up to ``timeout_s`` seconds for the first.
 
-        :param timeout_s: None waits until there is one or the feed has ended.
+        :param timeout_s: None waits until there is one or the feed is :attr:`drained`.
         :return: an empty list when the time is up or, if :attr:`drained`, at the end.
         """
         with self._changed:
-            if not self._records and not self._ended:
-                self._changed.wait_for(lambda: self._records or self._ended, timeout_s)
+            self._changed.wait_for(lambda: self._records or self._ended or self._closed, timeout_s)
             records = list(self._records)
             self._records.clear()
             if len(records) >= self._limit:
@@ -59,7 +62,7 @@ class Feed:
             return records
 
     def close(self) -> None:
-        """Say that nobody reads any more: wakes the producer and drops what lies there."""
+        """Say that nobody reads any more: wakes both ends and drops what lies there."""
         with self._changed:
             self._closed = True
             self._records.clear()
@@ -67,6 +70,14 @@ class Feed:
 
     @property
     def drained(self) -> bool:
-        """Whether everything was taken and nothing will follow."""
+        """Whether everything was taken and nothing will follow; also true of a closed feed."""
         with self._changed:
-            return self._ended and not self._records
+            return self._closed or (self._ended and not self._records)
+
+    def _add(self, record: Record) -> bool:
+        if self._closed:
+            return False
+        self._records.append(record)
+        if len(self._records) == 1:
+            self._changed.notify_all()
+        return True

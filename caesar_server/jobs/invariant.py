@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import typing
 
 from caesar_server.contract.events import (
     EVENT_TYPES,
@@ -11,11 +12,13 @@ from caesar_server.contract.events import (
     ContentDelta,
     Event,
     Failed,
+    RunningStatus,
     Started,
     StatusChanged,
 )
 
 _EVENT_CLASSES = frozenset(EVENT_TYPES.values())
+_RUNNING: tuple[str, ...] = typing.get_args(RunningStatus)
 
 
 class ContractBreach(Exception):
@@ -25,6 +28,8 @@ class ContractBreach(Exception):
 class Invariant:
     """Checks the events of one run one by one.  Not safe for threads.
 
+    That a terminal event comes at all is for whoever sees the run end.
+
     :param choices: how many choices the request has.
     """
 
@@ -33,7 +38,7 @@ class Invariant:
         self._choices = choices
         self._started = False
         self._text_seen = False
-        self.ended = False
+        self._ended = False
 
     def check(self, event: Event) -> None:
         """Take the next event.
@@ -46,7 +51,7 @@ class Invariant:
                 "yield instances of the classes in caesar_server.contract.events"
             )
         name = type(event).__name__
-        if self.ended:
+        if self._ended:
             raise ContractBreach(f"{name} came after the terminal event; end run() there")
         if isinstance(event, ContentDelta):
             self._check_open(event.choice, name)
@@ -57,24 +62,16 @@ class Invariant:
         elif isinstance(event, Started):
             self._check_started()
         elif isinstance(event, StatusChanged):
-            if event.status in ("queued", "completed", "failed"):
+            if event.status not in _RUNNING:
                 raise ContractBreach(
-                    f"StatusChanged({event.status!r}) is the server's to report; "
-                    "yield Completed or Failed"
+                    f"StatusChanged({reprlib.repr(event.status)}) is not a backend's to report; "
+                    f"use one of {', '.join(_RUNNING)}, or yield Completed or Failed"
                 )
         elif isinstance(event, Completed):
             self._check_all_finished()
-            self.ended = True
+            self._ended = True
         elif isinstance(event, Failed):
-            self.ended = True
-
-    def finish(self) -> None:
-        """Note that the run is over.
-
-        :raises ContractBreach: if no terminal event came.
-        """
-        if not self.ended:
-            raise ContractBreach("run() ended without a terminal event; yield Completed() at last")
+            self._ended = True
 
     def _check_open(self, choice: int, name: str) -> None:
         if type(choice) is int and 0 <= choice < self._choices:

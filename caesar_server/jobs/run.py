@@ -23,35 +23,65 @@ def run_events(
     An exception, a breach of the contract, a cancel and a passed deadline all become ``Failed``.
     The backend's iterator is closed in every case.  Closing this generator closes the backend's.
     """
-    invariant = Invariant(request.choices)
     try:
-        context.raise_if_cancelled()
-        events = iter(backend.run(request, context))
-        try:
-            for event in events:
-                context.raise_if_cancelled()
-                invariant.check(event)
-                if isinstance(event, (Completed, Failed)):
-                    yield from _called_usage(context, event)
-                    yield event
-                    return
-                yield event
-        finally:
-            _close(events, context)
-        context.raise_if_cancelled()
-        invariant.finish()
-    except Cancelled as cancelled:
-        yield Failed(_cancel_info(context.cancellation.reason or cancelled.reason))
-    except BackendError as error:
-        yield Failed(_cancelled_or(context, error.info()))
-    except ContractBreach as breach:
-        context.logger.error("%s broke the contract: %s", type(backend).__name__, breach)
-        yield Failed(UNEXPECTED)
-    except Exception:
+        last = yield from _events(backend, request, context)
+    except (GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - logged, unless the caller may be told all of it
+        # SystemExit and asyncio.CancelledError too: a plugin must not end a thread of the server.
+        last = Failed(_error_info(error, context, type(backend).__name__))
+    if isinstance(last, Completed):
+        yield from _called_usage(context)
+    yield last
+
+
+def _events(
+    backend: Backend, request: Request, context: RunContext
+) -> Generator[Event, None, Completed | Failed]:
+    """Yield the events before the terminal one, and return that once the backend is done.
+
+    So nobody hears of the end before the backend has cleaned up.
+    """
+    invariant = Invariant(request.choices)
+    context.raise_if_cancelled()
+    events = iter(backend.run(request, context))
+    try:
+        for event in events:
+            context.raise_if_cancelled()
+            invariant.check(event)
+            if isinstance(event, (Completed, Failed)):
+                return event
+            yield event
+    finally:
+        _close(events, context)
+    context.raise_if_cancelled()
+    raise ContractBreach("run() ended without a terminal event; yield Completed() at last")
+
+
+def _error_info(error: BaseException, context: RunContext, backend: str) -> ErrorInfo:
+    """Return what a run failed with, and log what only the operator may see."""
+    if isinstance(error, Cancelled):
+        return cancel_info(context.cancellation.reason or error.reason)
+    if context.cancelled:
         # A socket that a cancel closed raises all kinds of errors: they are the cancel's doing.
-        if not context.cancelled:
-            context.logger.exception("%s raised", type(backend).__name__)
-        yield Failed(_cancelled_or(context, UNEXPECTED))
+        return cancel_info(context.cancellation.reason)
+    if isinstance(error, BackendError):
+        try:
+            return error.info()
+        except Exception:
+            # A plugin's own class may have forgotten to call the constructor of its base.
+            context.logger.exception("%s raised %r, whose info() raised", backend, error)
+            return UNEXPECTED
+    if isinstance(error, ContractBreach):
+        context.logger.error("%s broke the contract: %s", backend, error)
+    else:
+        context.logger.error("%s raised", backend, exc_info=error)
+    return UNEXPECTED
+
+
+def cancel_info(reason: str | None) -> ErrorInfo:
+    """Return how a job ends that was cancelled for ``reason``."""
+    return _ENDS.get(reason or "", CANCELLED)
 
 
 def _close(events: Iterator[Event], context: RunContext) -> None:
@@ -61,23 +91,17 @@ def _close(events: Iterator[Event], context: RunContext) -> None:
         return
     try:
         close()
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         # The run's end is decided already: a broken clean-up must not end it a second time.
         context.logger.exception("closing the backend's iterator raised")
 
 
-def _called_usage(context: RunContext, last: Event) -> Iterator[Event]:
+def _called_usage(context: RunContext) -> Iterator[Event]:
     """Yield the usage of calls to other backends, once, by the outermost run."""
-    if context.called_usage and not context.chain[1:] and isinstance(last, Completed):
+    if context.called_usage and not context.nested:
         yield UsageCounted(
             prompt_tokens=sum(usage.prompt_tokens for usage in context.called_usage),
             completion_tokens=sum(usage.completion_tokens for usage in context.called_usage),
         )
-
-
-def _cancelled_or(context: RunContext, info: ErrorInfo) -> ErrorInfo:
-    return _cancel_info(context.cancellation.reason) if context.cancelled else info
-
-
-def _cancel_info(reason: str | None) -> ErrorInfo:
-    return _ENDS.get(reason or "", CANCELLED)

@@ -12,16 +12,22 @@ from dataclasses import replace
 
 from caesar_server.contract.backend import Capabilities
 from caesar_server.contract.context import Forwarded, Metrics
-from caesar_server.contract.events import Failed
+from caesar_server.contract.events import Completed, Failed
 from caesar_server.contract.request import Request
-from caesar_server.errors import SHUTDOWN, UNEXPECTED, OverloadedError, ShuttingDownError
+from caesar_server.errors import (
+    CANCELLED,
+    SHUTDOWN,
+    UNEXPECTED,
+    OverloadedError,
+    ShuttingDownError,
+)
 from caesar_server.jobs.adapt import fit
 from caesar_server.jobs.attempt import Attempt
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.feed import Feed
 from caesar_server.registry import Registry, ResolvedBackend
-from caesar_server.store.base import Job, Record, Store
+from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +66,7 @@ class Runner:
     The pool's threads start with the first pooled job, never before a fork.
 
     :param limit: runs under way at once, inline and pooled together.
-    :param feed_events: records that may wait for a slow reader.
+    :param feed_events: records that may wait for a slow reader, besides the last one.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class Runner:
         self._limit = limit
         self._feed_events = feed_events
         self._metrics = metrics
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._contexts: dict[str, RunContext] = {}
         self._admitted = 0
         self._pool: ThreadPoolExecutor | None = None
@@ -108,11 +114,7 @@ class Runner:
         :raises ShuttingDownError: after :meth:`close`.
         """
         attempt = self._admit(job, forwarded, keep_until_end=True)
-        try:
-            with closing(attempt.records()) as records:
-                yield from records
-        finally:
-            self._release(attempt)
+        yield from self._records(attempt)
 
     def follow(
         self, job: Job, capabilities: Capabilities, *, forwarded: Forwarded | None = None
@@ -122,43 +124,68 @@ class Runner:
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
+        if capabilities.durable:
+            forwarded = None  # another process that takes the job over would not have it
         attempt = self._admit(job, forwarded, keep_until_end=not capabilities.durable)
         feed = Feed(self._feed_events)
-        followed = Followed(attempt.job, attempt.context, feed, durable=capabilities.durable)
         try:
-            self._executor().submit(self._pump, attempt, feed)
+            self._submit(attempt, feed)
         except BaseException:
             self._release(attempt)
+            self._store.delete(job.id)
             raise
-        return followed
+        return Followed(attempt.job, attempt.context, feed, durable=capabilities.durable)
+
+    def cancel(self, job_id: str) -> None:
+        """Ask a run of this process to stop; harmless if there is none."""
+        with self._changed:
+            context = self._contexts.get(job_id)
+        if context is not None:
+            context.cancel()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Cancel what runs and take nothing new; waits for the runs to end, up to ``timeout_s``."""
-        with self._lock:
+        """Cancel what runs and take nothing new; waits for the runs to end, up to ``timeout_s``.
+
+        May be called more than once.
+        """
+        with self._changed:
             self._closed = True
             contexts = list(self._contexts.values())
-            pool, self._pool = self._pool, None
         for context in contexts:
             context.cancel("shutdown")
-        if pool is not None:
-            # An executor has no time limit of its own for the wait.
-            ending = threading.Thread(target=pool.shutdown, name="caesar-close", daemon=True)
-            ending.start()
-            ending.join(timeout_s)
-            if ending.is_alive():
-                logger.warning("some runs have not ended %g s after their cancel", timeout_s)
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._admitted == 0, timeout_s)
+        if not ended:
+            logger.warning("some runs have not ended %g s after their cancel", timeout_s)
+        if self._pool is not None:
+            # Without a run nothing holds its threads up.
+            self._pool.shutdown(wait=ended)
 
     @property
     def running(self) -> int:
         """How many runs are under way."""
-        with self._lock:
+        with self._changed:
             return self._admitted
 
     def _admit(self, job: Job, forwarded: Forwarded | None, *, keep_until_end: bool) -> Attempt:
         self._enter()
         try:
-            self._store.create(job)
-            attempt = Attempt(
+            attempt = self._begin(job, forwarded, keep_until_end=keep_until_end)
+        except BaseException:
+            self._leave()
+            raise
+        with self._changed:
+            self._contexts[job.id] = attempt.context
+            closed = self._closed
+        if closed:
+            attempt.context.cancel("shutdown")
+        return attempt
+
+    def _begin(self, job: Job, forwarded: Forwarded | None, *, keep_until_end: bool) -> Attempt:
+        """Store the job and claim it; what cannot be run is not stored."""
+        self._store.create(job)
+        try:
+            return Attempt(
                 job.id,
                 store=self._store,
                 registry=self._registry,
@@ -169,18 +196,11 @@ class Runner:
             )
         except BaseException:
             self._store.delete(job.id)
-            self._leave()
             raise
-        with self._lock:
-            self._contexts[job.id] = attempt.context
-            closed = self._closed
-        if closed:
-            attempt.context.cancel("shutdown")
-        return attempt
 
     def _enter(self) -> None:
         """Take a place among the running."""
-        with self._lock:
+        with self._changed:
             self._check_open()
             if self._admitted >= self._limit:
                 raise OverloadedError(
@@ -190,37 +210,70 @@ class Runner:
             self._admitted += 1
 
     def _leave(self) -> None:
-        with self._lock:
+        with self._changed:
             self._admitted -= 1
+            self._changed.notify_all()
 
     def _check_open(self) -> None:
         if self._closed:
             raise ShuttingDownError(SHUTDOWN.message)
 
     def _release(self, attempt: Attempt) -> None:
-        with self._lock:
-            self._admitted -= 1
-            self._contexts.pop(attempt.job.id, None)
+        """Give the place of a run back; harmless when called twice."""
+        with self._changed:
+            if self._contexts.pop(attempt.job.id, None) is not None:
+                self._leave()
 
-    def _executor(self) -> ThreadPoolExecutor:
-        with self._lock:
+    def _submit(self, attempt: Attempt, feed: Feed) -> None:
+        # In one step, so that close() cannot come between.
+        with self._changed:
             self._check_open()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="caesar-run")
-            return self._pool
+            self._pool.submit(self._pump, attempt, feed)
+
+    def _records(self, attempt: Attempt) -> Generator[Record, None, None]:
+        """Yield an attempt's records; the last one is terminal, whatever happens.
+
+        The place is given back just before the last one: a client that then asks again at once
+        finds it free.
+        """
+        seq, ended = attempt.job.last_seq, False
+        try:
+            with closing(attempt.records()) as records:
+                for record in records:
+                    seq, ended = record.seq, _is_last(record)
+                    if ended:
+                        self._release(attempt)
+                    yield record
+        except Exception as error:
+            if not isinstance(error, (FencedError, UnknownJobError)):
+                attempt.context.logger.exception("the job could not be run to its end")
+            if not ended:
+                self._release(attempt)
+                info = CANCELLED if isinstance(error, UnknownJobError) else UNEXPECTED
+                yield Record(seq + 1, self._clock.time(), Failed(info))
+        finally:
+            self._release(attempt)
 
     def _pump(self, attempt: Attempt, feed: Feed) -> None:
         """Move a job's records into its feed until the end, even if nobody reads them."""
         try:
-            with closing(attempt.records()) as records:
+            with (
+                attempt.context.on_cancel(feed.lift_limit),
+                closing(self._records(attempt)) as records,
+            ):
                 for record in records:
-                    feed.put(record)
-        except Exception:
-            attempt.context.logger.exception("the job could not be run to its end")
-            feed.put(Record(attempt.job.last_seq, self._clock.time(), Failed(UNEXPECTED)))
+                    if _is_last(record):
+                        feed.end(record)
+                    else:
+                        feed.put(record)
         finally:
             feed.end()
-            self._release(attempt)
+
+
+def _is_last(record: Record) -> bool:
+    return isinstance(record.event, (Completed, Failed))
 
 
 def new_job(
@@ -238,6 +291,7 @@ def new_job(
         created_at=created_at,
         model=model,
         backend=resolved.name,
+        backend_model=resolved.model,
         request=request,
         account=account,
         timeout_s=timeout_s,

@@ -61,7 +61,9 @@ def discover() -> tuple[Candidate, ...]:
         try:
             candidates = list(_candidates(distribution))
         except Exception:
-            _logger.warning("the metadata of %s cannot be read", distribution, exc_info=True)
+            # its name stands in the metadata, too; the folder's name is the next best
+            where = getattr(distribution, "_path", distribution)
+            _logger.warning("the entry points of %s cannot be read", where, exc_info=True)
             continue
         # The same one may be on the path twice (an editable install); Python imports the first.
         name = _normalised(candidates[0].distribution) if candidates else ""

@@ -132,9 +132,12 @@ class Instance:
                 waited = self._attempts != attempts
                 if (failure := self._failure) is not None and (waited or not failure.transient):
                     raise LoadFailedError(failure)
-                self._attempts += 1
-                self.opened = self._open()
-                self._failure = None
+                try:
+                    self.opened = self._open()
+                    self._failure = None
+                finally:
+                    # Counted at its end: who comes while it goes on is one who waited for it.
+                    self._attempts += 1
             return self.opened
 
     def _open(self) -> Backend:
@@ -156,7 +159,7 @@ class Instance:
                 return
             try:
                 backend.close()
-            except Exception:
+            except _RAISED:
                 _logger.exception("backend %s: close() failed", self.plugin.candidate.name)
 
 

@@ -157,9 +157,8 @@ class Registry:
         """
         found = {GENERIC_MODEL: Model(GENERIC_MODEL)}
         for name, instance in self._instances.items():
-            for model in _models_of(instance):
-                full = f"{name}/{model.id}" if model.id else name
-                found.setdefault(full, Model(full, model.created, model.owned_by))
+            for model in _models_of(name, instance):
+                found.setdefault(model.id, model)
         for name in self._routing.exact_names():
             instance = self._routed.get(name, self._instances[self._routing.routes[name].backend])
             if _can_be_made(instance):
@@ -259,13 +258,17 @@ def _load_error(name: str) -> BackendLoadError:
     )
 
 
-def _models_of(instance: Instance) -> Sequence[Model]:
+def _models_of(name: str, instance: Instance) -> Sequence[Model]:
+    """Return the models of a backend with their full names; none if it is broken."""
     try:
-        return tuple(instance.make().models())
+        return [
+            Model(f"{name}/{model.id}" if model.id else name, model.created, model.owned_by)
+            for model in instance.make().models()
+        ]
     except LoadFailedError:
         return ()  # logged when it failed, and told in the reports
     except Exception:
-        _logger.exception("backend %s: models() failed", instance.plugin.candidate.name)
+        _logger.exception("backend %s: models() failed", name)
         return ()
 
 

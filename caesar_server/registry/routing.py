@@ -134,7 +134,7 @@ def check_names(settings: Settings, names: Iterable[str], disabled: Iterable[str
 
 def needless_settings(settings: Settings, installed: Iterable[str]) -> Iterator[str]:
     """Yield a warning for each name in the settings that no installed backend has."""
-    installed = tuple(installed)
+    installed = sorted(installed)
     for setting, names in (
         ("allowed_backends", settings.allowed_backends),
         ("backends", settings.backends),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -49,13 +50,15 @@ class MemoryStore(Store):
         checkpoint: Mapping[str, Any] | None = None,
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one."""
+        # As other stores keep it; the backend may go on changing what it gave.
+        state = None if checkpoint is None else json.loads(json.dumps(checkpoint))
         with self._lock:
             job = self._get(job_id)
             expected = list(range(job.last_seq + 1, job.last_seq + 1 + len(records)))
             if job.attempt != attempt or [record.seq for record in records] != expected:
                 raise FencedError(f"job {job_id} is at attempt {job.attempt}, seq {job.last_seq}")
+            self._jobs[job_id] = job = advanced(job, records, state)
             self._records[job_id].extend(records)
-            self._jobs[job_id] = job = advanced(job, records, checkpoint)
             if job.finished_at is not None:
                 self._finished[job_id] = None
                 self._prune()
@@ -69,7 +72,7 @@ class MemoryStore(Store):
         """Return the job's records with a number above ``after_seq``."""
         with self._lock:
             self._get(job_id)
-            return tuple(self._records[job_id][after_seq:])
+            return tuple(self._records[job_id][max(0, after_seq) :])
 
     def delete(self, job_id: str) -> None:
         """Remove the job and its records."""

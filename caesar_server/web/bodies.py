@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import codecs
 import json
+import logging
 from typing import Any, NoReturn
 
 from flask import Request
-from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.wsgi import get_input_stream
 
 from caesar_server.errors import BodyTooLargeError, MalformedBodyError, UnsupportedMediaTypeError
+
+logger = logging.getLogger(__name__)
+
+#: The names of the charsets that JSON may come in, without hyphens.  ``codecs.lookup`` is no help: it
+#: keeps every name that it was ever asked for.
+_CHARSETS = frozenset({"utf8", "utf16", "utf16le", "utf16be", "utf32", "utf32le", "utf32be", "usascii"})
 
 
 def read_json_object(request: Request) -> dict[str, Any]:
     """Return the body of ``request``, which must be one JSON object.
 
+    Of members with equal names the last one counts, at any depth, as OpenAI's API has it.
+
     :raises UnsupportedMediaTypeError: if it is not declared as JSON in UTF-8, UTF-16 or UTF-32, or
         is compressed.
-    :raises BodyTooLargeError: if it is larger than the app's limit; it is not read then.
-    :raises MalformedBodyError: if it is empty, no JSON or no object.
+    :raises BodyTooLargeError: if it is larger than the app's limit.  It is not read then, or, if
+        its length was not announced, only until the limit is passed.
+    :raises MalformedBodyError: if it is cut off, empty, no JSON or no object.
     """
     _check_headers(request)
-    try:
-        raw = request.get_data(cache=False)
-    except RequestEntityTooLarge:
-        raise BodyTooLargeError(
-            f"The body is larger than {request.max_content_length} bytes"
-        ) from None
-    except ClientDisconnected:
-        raise MalformedBodyError("The body is shorter than its Content-Length") from None
-    body = _parse(_decode(raw))
+    body = _parse(_decode(_read(request)))
     if not isinstance(body, dict):
         raise MalformedBodyError(f"The body must be a JSON object, got {_json_type(body)}")
     return body
@@ -38,8 +40,10 @@ def read_json_object(request: Request) -> dict[str, Any]:
 def _check_headers(request: Request) -> None:
     # Requiring JSON is a defence too: a web page cannot send it to another origin unasked.
     kind = request.mimetype
-    if kind != "application/json" and not (kind.startswith("application/") and "+json" in kind):
-        got = f"got {kind!r}" if kind else "got none"
+    if kind != "application/json" and not (
+        kind.startswith("application/") and kind.endswith("+json")
+    ):
+        got = f"got {kind[:40]!r}" if kind else "got none"
         raise UnsupportedMediaTypeError(f"Expected Content-Type: application/json, {got}")
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -54,10 +58,29 @@ def _check_headers(request: Request) -> None:
 
 
 def _is_unicode(charset: str) -> bool:
+    return charset.lower().replace("-", "").replace("_", "") in _CHARSETS
+
+
+def _read(request: Request) -> bytes:
+    limit, announced = request.max_content_length, request.content_length
+    too_large = BodyTooLargeError(f"The body is larger than {limit} bytes")
     try:
-        return codecs.lookup(charset).name.startswith("utf-")
-    except LookupError:
-        return False
+        # One byte more than allowed, or a body in chunks that is too long would be cut and pass.
+        raw = get_input_stream(
+            request.environ, max_content_length=None if limit is None else limit + 1
+        ).read()
+    except RequestEntityTooLarge:
+        raise too_large from None
+    except Exception as error:
+        # Each WSGI server has its own classes for chunks that are none, a client that left or one
+        # that stopped sending: they are the client's doing in any case.
+        logger.info("a request's body could not be read: %r", error)
+        raise MalformedBodyError("The body broke off or came in malformed chunks") from None
+    if limit is not None and len(raw) > limit:
+        raise too_large
+    if announced is not None and len(raw) < announced:
+        raise MalformedBodyError("The body is shorter than its Content-Length")
+    return raw
 
 
 def _decode(raw: bytes) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from typing import Any
 
 from flask import Flask, Response, g, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import RequestRedirect
 
 from caesar_server.contract.errors import BackendError, ErrorInfo
 from caesar_server.errors import (
@@ -50,6 +52,11 @@ def error_object(info: ErrorInfo) -> dict[str, Any]:
     }
 
 
+def printable(text: str) -> str:
+    """Return what a client sent as it can stand in a message: short, without control characters."""
+    return repr(text[:200])[1:-1]
+
+
 def render_error(info: ErrorInfo, *, started: bool = False) -> Response:
     """Return the response for ``info`` in the envelope of the current path."""
     if _speaks_openai(request.path):
@@ -74,6 +81,7 @@ def register(app: Flask) -> None:
 
 
 def _speaks_openai(path: str) -> bool:
+    path = re.sub("/+", "/", path)
     return any(path == prefix or path.startswith(prefix + "/") for prefix in OPENAI_PREFIXES)
 
 
@@ -91,7 +99,7 @@ def _add_retry_headers(response: Response, info: ErrorInfo, started: bool) -> No
 def _render_http_exception(error: HTTPException) -> Response:
     """Translate what werkzeug and Flask raise by themselves: unknown paths, methods, sizes."""
     response = render_error(_translated(error).info())
-    if error.code is not None and error.code not in (404, 405, 413, 415):
+    if error.code is not None and 400 <= error.code < 600:
         response.status_code = error.code
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
@@ -99,8 +107,9 @@ def _render_http_exception(error: HTTPException) -> Response:
 
 
 def _translated(error: HTTPException) -> ServerError:
-    where = f"{request.method} {request.path[:200]}"
-    if error.code == 404:
+    where = f"{printable(request.method)} {printable(request.path)}"
+    # Flask would send whoever doubles a slash to the path without; SDKs do not follow that
+    if error.code == 404 or isinstance(error, RequestRedirect):
         if _speaks_openai(request.path):
             return NotFoundError(f"Unknown path: {where}")
         return NotFoundError("Resource not found")

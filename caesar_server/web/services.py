@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,6 +14,7 @@ from caesar_server.jobs.runner import Runner
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.store.base import Store
+from caesar_server.web.gone import SocketWatch
 
 logger = logging.getLogger(__name__)
 
@@ -21,17 +23,22 @@ EXTENSION = "caesar_server"
 
 @dataclass(frozen=True)
 class Services:
-    """The parts of one app; ``create_app`` makes them, views get them with :func:`services`."""
+    """The parts of one app; ``create_app`` makes them, views get them with :func:`services`.
+
+    :param closers: what ends the parts, in the order in which they must end.
+    """
 
     settings: Settings
     registry: Registry
     store: Store
     runner: Runner
     clock: Clock
+    watch: SocketWatch
+    closers: Sequence[Callable[[], None]]
 
     def close(self) -> None:
-        """Cancel what runs, then close backends and store.  May be called more than once."""
-        for close in (self.runner.close, self.registry.close, self.store.close):
+        """Cancel what runs, then close all parts.  May be called more than once."""
+        for close in self.closers:
             try:
                 close()
             except Exception:

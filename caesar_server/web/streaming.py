@@ -25,6 +25,7 @@ def stream_response(
     followed: Followed,
     to_chunks: Mapper,
     *,
+    watch: Callable[[Callable[[], None]], Callable[[], None]],
     first_event_wait_s: float,
     heartbeat_s: float,
 ) -> Response:
@@ -33,18 +34,21 @@ def stream_response(
     Waits for the backend's first event before it decides on 200, so that what fails at once is a
     proper error.
 
+    :param watch: begins to call its argument when the client leaves, returns what ends that.
     :param first_event_wait_s: seconds to wait at most; after that it is 200 in any case.
     :param heartbeat_s: seconds of silence after which a comment is sent; 0 sends none.
     :raises AnswerError: if the job failed before anything was sent.
     """
+    end_watch = watch(followed.leave)
     try:
         first = _first_records(followed, first_event_wait_s)
         if (failure := _failure_at_once(first)) is not None:
             raise AnswerError(failure.error)
     except BaseException:
+        end_watch()
         followed.leave()
         raise
-    frames = FrameStream(followed, to_chunks, first, heartbeat_s)
+    frames = FrameStream(followed, to_chunks, first, heartbeat_s, end_watch)
     response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
@@ -84,12 +88,18 @@ class FrameStream:
     """
 
     def __init__(
-        self, followed: Followed, to_chunks: Mapper, first: Sequence[Record], heartbeat_s: float
+        self,
+        followed: Followed,
+        to_chunks: Mapper,
+        first: Sequence[Record],
+        heartbeat_s: float,
+        end_watch: Callable[[], None],
     ) -> None:
         self._followed = followed
         self._to_chunks = to_chunks
         self._first = first
         self._heartbeat_s = heartbeat_s
+        self._end_watch = end_watch
         self._writes = self._run()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -100,6 +110,7 @@ class FrameStream:
 
     def close(self) -> None:
         """End the stream; a job that is not durable is cancelled.  Called by the WSGI server."""
+        self._end_watch()
         self._writes.close()
         self._followed.leave()
 

@@ -246,3 +246,8 @@ def test_the_job_is_stored_with_its_events(make_client):
         "choice_finished",
         "completed",
     ]
+
+
+def test_a_backend_that_ignores_n_gives_one_choice(make_client):
+    client = make_client(ANSWER, capabilities={"n": False, "ignores": frozenset({"n"})})
+    assert len(post(client, n=3).json["choices"]) == 1

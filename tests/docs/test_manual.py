@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
-from caesar_server.cli import main
 from docutils.core import publish_doctree
 from docutils.utils import Reporter
 
 import caesar_server.contract
+from caesar_server.cli import main
 from caesar_server.settings import setting_fields
 
 PAGES = ("README.rst", "CHANGES.rst", "CONTRIBUTING.rst")

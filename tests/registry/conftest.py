@@ -59,7 +59,7 @@ class Site:
         (info / "entry_points.txt").write_text(entry_points_txt)
 
     def candidates(self) -> list[Candidate]:
-        """Return what ``discover`` finds of these distributions, and nothing else of this machine."""
+        """Return what ``discover`` finds of these distributions, and of no others."""
         own = {path.name.partition("-")[0] for path in self.path.glob("*.dist-info")}
         return [
             candidate

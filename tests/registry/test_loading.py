@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -164,7 +166,12 @@ class Counter:
         self.go_on = threading.Event()
         self._outcomes = list(outcomes)
 
-    def open(self, backend: object) -> None:
+    @property
+    def method(self) -> Callable[[object], None]:
+        """The ``open`` of a class."""
+        return lambda backend: self._open()
+
+    def _open(self) -> None:
         self.calls += 1
         self.entered.set()
         assert self.go_on.wait(WITHIN_S)
@@ -181,7 +188,7 @@ def pool():
 
 def test_second_asker_waits_and_gets_the_same_backend(backend_class, pool) -> None:
     counter = Counter()
-    registry = Registry.of({"slow": backend_class(open=counter.open)})
+    registry = Registry.of({"slow": backend_class(open=counter.method)})
     asked = [pool.submit(registry.resolve, "slow") for _ in range(8)]
     assert counter.entered.wait(WITHIN_S)
     assert not any(future.done() for future in asked)
@@ -193,7 +200,7 @@ def test_second_asker_waits_and_gets_the_same_backend(backend_class, pool) -> No
 
 def test_slow_open_holds_up_neither_another_backend_nor_the_lists(backend_class, pool) -> None:
     counter = Counter()
-    backends = {"slow": backend_class(open=counter.open), "fast": backend_class()}
+    backends = {"slow": backend_class(open=counter.method), "fast": backend_class()}
     registry = Registry.of(backends, Settings(default_backend="fast"))
     slow = pool.submit(registry.resolve, "slow")
     assert counter.entered.wait(WITHIN_S)
@@ -212,7 +219,7 @@ def test_slow_open_holds_up_neither_another_backend_nor_the_lists(backend_class,
 def test_transient_failure_is_tried_again_with_a_new_object(backend_class) -> None:
     counter = Counter(BackendUnavailableError("the database is away"), None)
     counter.go_on.set()
-    registry = Registry.of({"flaky": backend_class(open=counter.open)})
+    registry = Registry.of({"flaky": backend_class(open=counter.method)})
     with pytest.raises(BackendLoadError):
         registry.resolve("flaky")
     assert registry.reports()[0].reason == "open(): the database is away"
@@ -223,16 +230,31 @@ def test_transient_failure_is_tried_again_with_a_new_object(backend_class) -> No
     registry.close()
 
 
-def test_those_who_waited_for_an_attempt_share_its_failure(backend_class, pool) -> None:
+def test_those_who_waited_for_an_attempt_share_its_failure(
+    backend_class, pool, monkeypatch
+) -> None:
+    asked = queue.SimpleQueue()
+
+    class TellingLock:
+        """Tells when a thread asks for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            asked.put(threading.get_ident())
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
     counter = Counter(*[RateLimitedError("later")] * 8)
-    registry = Registry.of({"flaky": backend_class(open=counter.open)})
-    first = pool.submit(registry.resolve, "flaky")
-    assert counter.entered.wait(WITHIN_S)
-    instance = registry._instances["flaky"]
-    others = [pool.submit(registry.resolve, "flaky") for _ in range(3)]
-    wait_for(lambda: instance.waiting == 3)
+    registry = Registry.of({"flaky": backend_class(open=counter.method)})
+    monkeypatch.setattr(registry._instances["flaky"], "_open_lock", TellingLock())
+    futures = [pool.submit(registry.resolve, "flaky") for _ in range(4)]
+    assert len({asked.get(timeout=WITHIN_S) for _ in futures}) == 4
     counter.go_on.set()
-    for future in (first, *others):
+    for future in futures:
         with pytest.raises(BackendLoadError):
             future.result(WITHIN_S)
     assert counter.calls == 1
@@ -269,7 +291,7 @@ def test_close_reaches_every_open_backend_and_no_other(backend_class, caplog) ->
 
 def test_close_waits_for_an_open_that_is_under_way(backend_class, pool) -> None:
     counter, closed = Counter(), threading.Event()
-    backend = backend_class(open=counter.open, close=lambda self: closed.set())
+    backend = backend_class(open=counter.method, close=lambda self: closed.set())
     registry = Registry.of({"slow": backend})
     opening = pool.submit(registry.resolve, "slow")
     assert counter.entered.wait(WITHIN_S)
@@ -306,7 +328,7 @@ def test_strict_names_all_that_failed_and_all_that_are_shadowed(site, good_modul
 
 def test_strict_before_a_fork_opens_nothing(backend_class) -> None:
     opened = []
-    registry = Registry.of({"one": backend_class(open=opened.append)})
+    registry = Registry.of({"one": backend_class(open=lambda self: opened.append(self))})
     registry.load_all(open_backends=False)
     assert opened == []
     registry.load_all()

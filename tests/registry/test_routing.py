@@ -210,6 +210,7 @@ def test_models_are_listed_without_opening(backend_class) -> None:
         ),
         "one": backend_class(open=open_),
         "ill": backend_class(open=open_, models=lambda self: 1 / 0),
+        "odd": backend_class(open=open_, models=lambda self: ["gpt"]),
     }
     routes = {
         "gpt-4": ModelRoute(backend="one"),

@@ -23,7 +23,7 @@ def test_wheels_hold_every_module_and_nothing_else(distributions) -> None:
 def test_wheels_are_typed_and_say_their_licence(distributions) -> None:
     for distribution in distributions.values():
         assert f"{distribution.name}/py.typed" in distribution.wheel_names()
-        assert distribution.metadata()["License-Expression"] == "Apache-2.0"
+        assert distribution.metadata()["License"] == "Apache-2.0"
     assert any(
         name.endswith(".dist-info/licenses/LICENSE")
         for name in distributions["caesar_server"].wheel_names()

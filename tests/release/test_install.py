@@ -33,7 +33,10 @@ def test_the_program_tells_its_version(environment) -> None:
 
 def test_both_backends_are_found(environment) -> None:
     listed = json.loads(environment.run("caesar-server", "backends", "--json"))["backends"]
-    assert {entry["name"]: entry["state"] for entry in listed} == {"mock": "loaded", "echo": "loaded"}
+    assert {entry["name"]: entry["state"] for entry in listed} == {
+        "mock": "loaded",
+        "echo": "loaded",
+    }
 
 
 def test_it_serves_a_completion(environment, serve, tmp_path: Path) -> None:

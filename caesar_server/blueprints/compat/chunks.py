@@ -6,6 +6,7 @@ The shapes are those of OpenAI's API description 2.3.0 (``CreateCompletionRespon
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -241,9 +242,11 @@ def completion_logprobs(tokens: Sequence[LogprobToken] | None, offset: int) -> J
         offset += len(token.token)
     return {
         "tokens": [token.token for token in tokens],
-        "token_logprobs": [token.logprob for token in tokens],
+        "token_logprobs": [_finite(token.logprob) for token in tokens],
         "top_logprobs": [
-            None if token.logprob is None else {top.token: top.logprob for top in token.top}
+            None
+            if token.logprob is None
+            else {top.token: _finite(top.logprob) for top in token.top}
             for token in tokens
         ],
         "text_offset": offsets,
@@ -257,8 +260,8 @@ def chat_logprobs(tokens: Sequence[LogprobToken] | None) -> Json | None:
     return {
         "content": [
             {
-                **_chat_token(token.token, token.logprob or 0.0),
-                "top_logprobs": [_chat_token(top.token, top.logprob) for top in token.top],
+                **_chat_token(token.token, _finite(token.logprob) or 0.0),
+                "top_logprobs": [_chat_token(top.token, _finite(top.logprob)) for top in token.top],
             }
             for token in tokens
         ],
@@ -266,7 +269,12 @@ def chat_logprobs(tokens: Sequence[LogprobToken] | None) -> Json | None:
     }
 
 
-def _chat_token(token: str, logprob: float) -> Json:
+def _finite(logprob: float | None) -> float | None:
+    """Return what JSON can carry: OpenAI's API writes -9999 for what is out of the question."""
+    return logprob if logprob is None or math.isfinite(logprob) else -9999.0
+
+
+def _chat_token(token: str, logprob: float | None) -> Json:
     data = token.encode("utf-8", errors="surrogatepass")
     return {"token": token, "logprob": logprob, "bytes": list(data)}
 

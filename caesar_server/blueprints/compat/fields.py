@@ -107,6 +107,31 @@ class Text(fields.String):
         return value
 
 
+class Object(fields.Dict):
+    """A JSON object with whatever members."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> Any:
+        if not isinstance(value, dict):
+            raise wrong("an object", value)
+        return value
+
+
+class Array(fields.List):
+    """A JSON array.  The first wrong item ends it: there may be millions of them."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise wrong("an array", value)
+        return [self._item(index, item, data, kw) for index, item in enumerate(value)]
+
+    def _item(self, index: int, item: Any, data: Any, kw: Mapping[str, Any]) -> Any:
+        try:
+            # not None, which a field would take for an absent value
+            return self.inner.deserialize(item, str(index), data, **kw)
+        except ValidationError as error:
+            raise ValidationError({index: error.messages}) from None
+
+
 class Prompt(fields.Field[Any]):
     """One or several prompts: text or token ids.  Returns a tuple of them."""
 
@@ -161,6 +186,8 @@ class LogitBias(fields.Field[Any]):
         for key, bias in value.items():
             if not _is_id(key):
                 raise ValidationError(f"expected token ids as keys, got {shown(key)}")
+            if bias is None:
+                continue
             fits = isinstance(bias, (int, float)) and not isinstance(bias, bool)
             if not fits or not _within(bias, -100, 100):
                 raise ValidationError({key: wrong("a number from -100 to 100", bias).messages})

@@ -31,7 +31,7 @@ class MessageField(fields.Field[Any]):
             role=role,
             parts=_parts(value.get("content"), role),
             name=name,
-            extra={key: item for key, item in value.items() if key not in known},
+            extra={k: item for k, item in value.items() if k not in known and item is not None},
         )
 
 

@@ -24,11 +24,16 @@ from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
+from caesar_server.web.gone import client_socket
 from caesar_server.web.services import Services, services
 from caesar_server.web.streaming import stream_response
 
 #: Where the surface is found: the hosted service's path, and what clients make of a base URL.
 PREFIXES = ("/compat", "/v1", "/compat/v1")
+
+# Making a schema copies all its fields; loading with it changes nothing in it.
+_COMPLETION = CompletionSchema()
+_CHAT = ChatSchema()
 
 
 def create_blueprint(prefix: str) -> Blueprint:
@@ -46,7 +51,7 @@ def create_completion() -> Response:
     """``POST /compat/completions``: a text completion, as JSON or as a stream."""
     parts = services()
     call: Call[CompletionRequest] = load_call(
-        CompletionSchema(),
+        _COMPLETION,
         read_json_object(request),
         refuse_unknown=parts.settings.unknown_fields == "reject",
     )
@@ -63,7 +68,7 @@ def create_chat_completion() -> Response:
     """``POST /compat/chat/completions``: the answer to a chat, as JSON or as a stream."""
     parts = services()
     call: Call[ChatRequest] = load_call(
-        ChatSchema(),
+        _CHAT,
         read_json_object(request),
         refuse_unknown=parts.settings.unknown_fields == "reject",
     )
@@ -125,8 +130,8 @@ def _answer(
     answer = Answer(call.request, resolved.backend.capabilities, parts.settings.compat_usage)
     if call.stream:
         return _stream(parts, job, resolved, answer, wire)
-    pieces = _pieces(parts, job, answer)
-    return jsonify(wire.fold(pieces, call.request.choices))
+    with parts.watch.watching(client_socket(request.environ), lambda: parts.runner.cancel(job.id)):
+        return jsonify(wire.fold(_pieces(parts, job, answer), fitted.choices))
 
 
 def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequest]) -> None:
@@ -166,6 +171,7 @@ def _stream(
     return stream_response(
         parts.runner.follow(job, resolved.backend.capabilities),
         to_chunks,
+        watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
         first_event_wait_s=parts.settings.first_event_wait_s,
         heartbeat_s=parts.settings.heartbeat_s,
     )

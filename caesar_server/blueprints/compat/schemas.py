@@ -21,10 +21,12 @@ from marshmallow import (
 )
 
 from caesar_server.blueprints.compat.fields import (
+    Array,
     Boolean,
     Integer,
     LogitBias,
     Number,
+    Object,
     Prompt,
     Stop,
     Text,
@@ -43,6 +45,7 @@ from caesar_server.errors import (
     UnknownFieldError,
     ValidationFailedError,
 )
+from caesar_server.web.errors import printable
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _MARSHMALLOW_REQUIRED = fields.Field.default_error_messages["required"]
@@ -100,10 +103,10 @@ class MetadataSchema(NullIsAbsent):
     reasoning_mode = Boolean(coerce=True)
     allow_early_exit = Boolean(coerce=True)
     exclude_social = Boolean(coerce=True)
-    excluded_domains = fields.List(Text(min_length=1))
+    excluded_domains = Array(Text(min_length=1))
     system_prompt = Text()
     model = Text(min_length=1)
-    collection_ids = fields.List(Text(min_length=1))
+    collection_ids = Array(Text(min_length=1))
 
     @post_load
     def make(self, data: dict[str, Any], **kwargs: Any) -> ResearchParameters:
@@ -212,11 +215,11 @@ class CompletionSchema(GenerationSchema):
 class ChatSchema(GenerationSchema):
     """The body of ``POST /compat/chat/completions``."""
 
-    messages = fields.List(MessageField(), required=True)
+    messages = Array(MessageField(), required=True)
     max_completion_tokens = Integer(low=1)
     logprobs = Boolean(load_default=False)
     top_logprobs = Integer(low=0, high=20)
-    tools = fields.List(fields.Dict(keys=fields.String()))
+    tools = Array(Object())
     tool_choice = fields.Raw()
 
     @validates_schema
@@ -272,7 +275,8 @@ def load_call(schema: Schema, body: Mapping[str, Any], *, refuse_unknown: bool =
     if refuse_unknown:
         unknown = sorted(set(body) - set(schema.fields))
         if unknown:
-            raise UnknownFieldError(f"{unknown[0]}: unknown field", param=unknown[0])
+            name = printable(unknown[0])
+            raise UnknownFieldError(f"{name}: unknown field", param=name)
     try:
         return schema.load(body)
     except ValidationError as error:

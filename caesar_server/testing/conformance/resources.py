@@ -23,8 +23,7 @@ class Resources:
 
     @classmethod
     def now(cls) -> Resources:
-        """Return those of this moment, after a garbage collection."""
-        gc.collect()
+        """Return those of this moment."""
         return cls(frozenset(threading.enumerate()), frozenset(_descriptors()))
 
 
@@ -33,6 +32,9 @@ def left_since(before: Resources, *, wait_s: float = 2.0) -> str:
 
     :param wait_s: real seconds that threads and sockets may take to go away.
     """
+    if not _added(before):
+        return ""
+    gc.collect()  # what nobody refers to any more is not left, only not yet swept up
     until = time.monotonic() + wait_s
     while (left := _added(before)) and time.monotonic() < until:
         # A thread can be waited for; a descriptor goes when its owner does.

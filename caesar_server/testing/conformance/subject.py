@@ -89,6 +89,9 @@ class Subject:
         thread.join(self.call_timeout_s)
         if thread.is_alive():
             raise Hang(f"{name} did not return within {self.call_timeout_s:g} s")
+        if raised and not isinstance(raised[0], Exception):
+            # SystemExit, raised by a backend, must not end the program that runs the suite.
+            raise RuntimeError(f"{name} raised {raised[0]!r}") from raised[0]
         if raised:
             raise raised[0]
         return result[0]

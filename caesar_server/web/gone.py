@@ -1,0 +1,144 @@
+"""Noticing that a client has left without writing to it.
+
+A JSON answer and a stream that is silent write nothing, so nothing tells that nobody reads.  Where
+the host lends the socket, one thread per process watches all of them for hang-up; elsewhere the next
+write, at the latest a stream's heartbeat, finds out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+#: Where gunicorn and werkzeug's server put the connection.
+_SOCKET_KEYS = ("gunicorn.socket", "werkzeug.socket")
+_HANG_UP = getattr(select, "EPOLLRDHUP", 0) | getattr(select, "EPOLLHUP", 0)
+
+
+def client_socket(environ: Mapping[str, Any]) -> socket.socket | None:
+    """Return the connection of a WSGI request, or None if the host does not lend it."""
+    for key in _SOCKET_KEYS:
+        found = environ.get(key)
+        if isinstance(found, socket.socket):
+            return found
+    return None
+
+
+class SocketWatch:
+    """Calls back when the other end of a socket closes or half-closes its side.
+
+    Half-closing counts as leaving, as nginx has it.  The thread starts with the first socket, so
+    never before a fork; it is a daemon and ends with :meth:`close`.  Where the system has no epoll
+    nothing is ever noticed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._poll: select.epoll | None = None
+        self._wake = -1
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def watching(self, sock: socket.socket | None, callback: Callable[[], None]) -> Iterator[None]:
+        """Call ``callback`` once, from the watch's thread, if the client leaves inside the block.
+
+        :param sock: None watches nothing.
+        """
+        stop = self.watch(sock, callback)
+        try:
+            yield
+        finally:
+            stop()
+
+    def watch(self, sock: socket.socket | None, callback: Callable[[], None]) -> Callable[[], None]:
+        """Begin to watch; return the function that ends it, to be called before the socket closes.
+
+        The callback must be short and must not raise; it may come once more while it is ended.
+        """
+        fd = -1 if sock is None else sock.fileno()
+        if fd < 0 or not _HANG_UP:
+            return _nothing
+        with self._lock:
+            if self._closed or fd in self._callbacks:
+                return _nothing
+            poll = self._ready_poll()
+            self._callbacks[fd] = callback
+            # One shot: a hang-up stays true, and would wake the thread again and again.
+            poll.register(fd, _HANG_UP | select.EPOLLONESHOT)
+
+        def stop() -> None:
+            with self._lock:
+                if self._callbacks.get(fd) is callback:
+                    del self._callbacks[fd]
+                    if self._poll is not None:
+                        _unregister(self._poll, fd)
+
+        return stop
+
+    def close(self) -> None:
+        """Watch nothing any more and end the thread."""
+        with self._lock:
+            self._closed = True
+            self._callbacks.clear()
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                os.eventfd_write(self._wake, 1)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _ready_poll(self) -> select.epoll:
+        """Return the poll object; makes it and its thread on first use."""
+        if self._poll is None:
+            self._poll = select.epoll()
+            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._poll.register(self._wake, select.EPOLLIN)
+            self._thread = threading.Thread(
+                target=self._run, args=(self._poll, self._wake), name="caesar-gone", daemon=True
+            )
+            self._thread.start()
+        return self._poll
+
+    def _run(self, poll: select.epoll, wake: int) -> None:
+        try:
+            while True:
+                for fd, _ in poll.poll():
+                    if fd == wake:
+                        return
+                    with self._lock:
+                        callback = self._callbacks.get(fd)
+                    if callback is not None:
+                        _call(callback)
+        finally:
+            with self._lock:
+                self._poll = None
+            poll.close()
+            os.close(wake)
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("what follows a client's leaving raised")
+
+
+def _unregister(poll: select.epoll, fd: int) -> None:
+    try:
+        poll.unregister(fd)
+    except OSError:
+        # The host closed the socket first, which took it out of the poll.
+        logger.debug("socket %d was closed while it was watched", fd)
+
+
+def _nothing() -> None:
+    """End a watch that never began."""

@@ -1,0 +1,184 @@
+"""``caesar-server serve`` and ``gunicorn wsgi:app`` as real processes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from caesar_server.cli.gunicorn_options import bind_address, gunicorn_options
+from caesar_server.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVE = ("caesar_server", "serve", "--port", "0", "--backend", "hello:HelloBackend")
+
+
+def get(url: str, body: object = None) -> dict:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+def answer(url: str) -> str:
+    body = get(f"{url}/compat/completions", {"model": "any", "prompt": "Who?"})
+    return body["choices"][0]["text"]
+
+
+def test_serves_on_a_free_port_and_ends_with_sigterm(start, folder) -> None:
+    server = start(*SERVE)
+    assert answer(server.url) == "Hello"
+    # the line of serve and gunicorn's own name the same port
+    server.wait_for("Listening at")
+    assert len(set(re.findall(r"http://127\.0\.0\.1:(\d+)", server.log))) == 1
+    assert server.stop() == 0
+    assert "Traceback" not in server.log
+    (opened,), (closed,) = folder.glob("opened-*"), folder.glob("closed-*")
+    assert opened.name.partition("-")[2] == closed.name.partition("-")[2]
+
+
+def test_ends_with_sigint(start) -> None:
+    server = start(*SERVE)
+    answer(server.url)
+    assert server.stop(signal.SIGINT) == 0
+    assert "Traceback" not in server.log
+
+
+def test_names_the_default_backend(start) -> None:
+    server = start(*SERVE)
+    server.wait_for(r"Serving on http://127\.0\.0\.1:\d+ \(default backend: hello\)\n")
+
+
+def test_leaves_no_file_in_the_home_directory(start, folder, tmp_path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    server = start(*SERVE, HOME=str(home), XDG_RUNTIME_DIR=str(home))
+    answer(server.url)
+    server.stop()
+    assert list(home.rglob("*")) == []
+
+
+def test_settings_come_from_file_environment_and_flags(start, folder) -> None:
+    (folder / "my.toml").write_text(
+        'unknown_model = "reject"\n[backends.hello]\ngreeting = "Hi"\ntimes = 2\n'
+    )
+    server = start(
+        *SERVE, "--config", "my.toml", "--no-insecure", CAESAR_SERVER_BACKENDS__HELLO__TIMES="3"
+    )
+    body = get(f"{server.url}/compat/completions", {"model": "hello", "prompt": "Who?"})
+    assert body["choices"][0]["text"] == "Hi Hi Hi"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        answer(server.url)
+    assert caught.value.code == 404
+    caught.value.close()
+
+
+def test_each_worker_opens_and_closes_backends_of_its_own(start, folder) -> None:
+    # strict: both open theirs at once, whichever of them would get the requests
+    server = start(*SERVE, "--workers=2", "--strict-plugins", "--allowed-backends=hello")
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("opened-*"))) < 2:
+        assert time.monotonic() < deadline, server.log
+        answer(server.url)
+    assert server.stop() == 0
+    assert len(list(folder.glob("closed-*"))) == 2
+
+
+def test_hangup_replaces_the_workers_behind_the_same_port(start, folder) -> None:
+    server = start(*SERVE)
+    answer(server.url)
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"(?s)Booting worker.*Booting worker")
+    server.wait_for(r"Worker exiting")
+    assert answer(server.url) == "Hello"
+    assert server.stop() == 0
+    assert len(list(folder.glob("closed-*"))) == 2
+
+
+def test_taken_port_is_told_at_once_in_one_line(start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = start(*SERVE[:2], "--port", str(port), *SERVE[4:])
+        assert server.wait() == 1
+    assert re.fullmatch(rf"Error: port {port} of 127\.0\.0\.1 is taken; .*--port.*\n", server.log)
+
+
+def test_port_that_was_just_in_use_can_be_taken_again(start) -> None:
+    server = start(*SERVE)
+    answer(server.url)
+    port = server.url.rpartition(":")[2]
+    server.stop()
+    again = start(*SERVE[:2], "--port", port, *SERVE[4:])
+    assert answer(again.url) == "Hello"
+
+
+def test_name_that_cannot_be_listened_on_is_told(start) -> None:
+    server = start(*SERVE, "--host", "no-such-host.invalid", "--insecure")
+    assert server.wait() == 1
+    assert re.fullmatch(
+        r"Error: cannot listen on port 0 of no-such-host\.invalid: .*\n", server.log
+    )
+
+
+def test_strict_ends_the_server_if_a_backend_does_not_open(start) -> None:
+    server = start(*SERVE, "--backend", "hello:FragileBackend", "--strict-plugins")
+    assert server.wait() == 3
+    assert "backend fragile (hello:FragileBackend) is failed: open() raised RuntimeError" in (
+        server.log
+    )
+
+
+def test_broken_backend_does_not_stop_the_server(start) -> None:
+    server = start(*SERVE, "--backend", "hello:FragileBackend", "--backend", "nowhere:GoneBackend")
+    assert answer(server.url) == "Hello"
+    for name in ("fragile", "gone"):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            get(f"{server.url}/compat/completions", {"model": name, "prompt": "Who?"})
+        with caught.value as error:
+            assert error.code == 503
+            assert json.load(error)["error"]["code"] == "backend_failed_to_load"
+    server.wait_for(r"backend fragile .* open\(\) raised RuntimeError")
+
+
+def test_gunicorn_itself_serves_with_the_same_settings(start, folder) -> None:
+    variables = {
+        "PYTHONPATH": f"{ROOT}:{folder}",
+        "CAESAR_SERVER_PORT": "0",
+        "CAESAR_SERVER_EXTRA_BACKENDS": "hello:HelloBackend",
+    }
+    server = start("gunicorn", "--print-config", "wsgi:app", cwd=ROOT, **variables)
+    assert server.wait() == 0
+    server = start("gunicorn", "wsgi:app", cwd=ROOT, **variables)
+    assert answer(server.url) == "Hello"
+    assert "gthread" in server.log
+    assert server.stop() == 0
+    assert list(folder.glob("closed-*"))
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "127.0.0.1:80"), ("::1", "[::1]:80"), ("[::1]", "[::1]:80")],
+)
+def test_address_for_gunicorn(host, address) -> None:
+    assert bind_address(Settings(host=host, port=80)) == address
+
+
+def test_gunicorn_gets_room_for_idle_connections() -> None:
+    options = gunicorn_options(Settings(threads=8, workers=3, graceful_timeout_s=1.5))
+    # with as many threads as connections gunicorn switches keep-alive off
+    assert options["worker_connections"] > options["threads"] == 8
+    assert (options["workers"], options["graceful_timeout"]) == (3, 2)
+
+
+def test_gunicorn_itself_refuses_bad_settings(start) -> None:
+    server = start("gunicorn", "wsgi:app", cwd=ROOT, CAESAR_SERVER_HOST="0.0.0.0")
+    assert server.wait() == 1
+    assert "--insecure" in server.log
+    assert "Traceback" not in server.log

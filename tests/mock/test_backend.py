@@ -1,0 +1,205 @@
+"""The mock: replies as events, the same each time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caesar_server.contract import (
+    ChatRequest,
+    ChoiceFinished,
+    Completed,
+    CompletionRequest,
+    ContentDelta,
+    ErrorInfo,
+    Event,
+    Failed,
+    FollowUpRequest,
+    InvalidRequestError,
+    Message,
+    Part,
+    ProgressNoted,
+    Request,
+    ResearchRequest,
+    ResultFound,
+    Sampling,
+    SourceStored,
+    StatusChanged,
+    UsageCounted,
+)
+from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.run import run_events
+from caesar_server.mock.backend import MockBackend, MockOptions
+from caesar_server.testing import BackendConformance
+
+FIXTURES = {
+    "hi": "Hello, world!",
+    "pick": {"text": ["one", "two"]},
+    "cut": {"text": "abcdefghij", "chunks": 3},
+    "news": {
+        "statuses": ["searching", "summarizing"],
+        "progress": ["Reading 1 source"],
+        "results": [
+            {"id": "a", "title": "A", "url": "u", "citation_index": 1, "markdown": "# A"},
+            {"id": "b", "title": "B", "url": "v", "score": 0.5},
+        ],
+        "text": "So it is [1].",
+    },
+    "refuse": {"error": {"message": "no", "code": "nope", "status": 403}},
+    "break": {"text": "half an", "error": {"message": "gone", "status": 502}},
+}
+
+Ask = Callable[[Request], list[Event]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """Return the events of a request to a mock with :data:`FIXTURES`."""
+    path = tmp_path / "fixtures.json"
+    path.write_text(json.dumps(FIXTURES))
+    backend = MockBackend(MockOptions(fixtures=str(path)))
+    backend.open()
+    return lambda request: list(run_events(backend, request, RunContext("x")))
+
+
+def complete(*prompts: str, echo: bool = False, **sampling: Any) -> CompletionRequest:
+    return CompletionRequest(prompts=prompts, echo=echo, sampling=Sampling(**sampling))
+
+
+def texts(events: list[Event]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, ContentDelta):
+            found[event.choice] = found.get(event.choice, "") + event.text
+    return found
+
+
+def usage(events: list[Event]) -> tuple[int, int]:
+    counted = [event for event in events if isinstance(event, UsageCounted)]
+    return (
+        sum(event.prompt_tokens for event in counted),
+        sum(event.completion_tokens for event in counted),
+    )
+
+
+def test_a_prompt_of_the_file_gets_its_text_word_by_word(ask: Ask) -> None:
+    assert ask(complete("hi")) == [
+        ContentDelta("Hello,"),
+        ContentDelta(" world!"),
+        UsageCounted(completion_tokens=2),
+        ChoiceFinished(),
+        UsageCounted(prompt_tokens=1),
+        Completed(),
+    ]
+
+
+def test_another_prompt_is_repeated(ask: Ask) -> None:
+    events = ask(complete(" What\n\nis  this? "))
+    assert texts(events) == {0: " What\n\nis  this? "}
+    assert usage(events) == (3, 3)
+
+
+@given(st.text())
+def test_the_repeated_text_is_exactly_the_prompt(prompt: str) -> None:
+    events = list(run_events(MockBackend(), complete(prompt), RunContext("x")))
+    assert texts(events).get(0, "") == prompt
+
+
+def test_prompts_and_choices_are_numbered_and_prompts_counted_once(ask: Ask) -> None:
+    events = ask(complete("pick", "two words", n=3))
+    assert texts(events) == {0: "one", 1: "two", 2: "one", 3: "two words", 4: "two words",
+                             5: "two words"}  # fmt: skip
+    assert usage(events) == (3, 9)
+
+
+def test_stop_max_tokens_and_echo_are_honoured(ask: Ask) -> None:
+    assert texts(ask(complete("hi", stop=("wor",)))) == {0: "Hello, "}
+    limited = ask(complete("hi", max_tokens=1, echo=True))
+    assert texts(limited) == {0: "hiHello,"}
+    assert ChoiceFinished(0, "length") in limited
+    assert usage(limited) == (1, 1)
+
+
+def test_chunks_is_the_number_of_deltas(ask: Ask) -> None:
+    deltas = [event.text for event in ask(complete("cut")) if isinstance(event, ContentDelta)]
+    assert deltas == ["abc", "def", "ghij"]
+    cut = ask(complete("cut", stop=("c",)))
+    assert [event.text for event in cut if isinstance(event, ContentDelta)] == ["a", "b"]
+
+
+def test_findings_come_before_the_text(ask: Ask) -> None:
+    events = ask(ResearchRequest(query="news"))
+    assert events[:7] == [
+        StatusChanged("searching"),
+        StatusChanged("summarizing"),
+        ProgressNoted("Reading 1 source"),
+        ResultFound("a", "A", "u", None, 1),
+        SourceStored("a", None, "# A"),
+        ResultFound("b", "B", "v", 0.5),
+        ContentDelta("So"),
+    ]
+    assert texts(events) == {0: "So it is [1]."}
+    assert events[-1] == Completed()
+
+
+def test_an_error_alone_is_the_first_event(ask: Ask) -> None:
+    assert ask(complete("refuse", echo=True)) == [Failed(ErrorInfo("no", "nope", status=403))]
+
+
+def test_an_error_after_a_text_breaks_it_off(ask: Ask) -> None:
+    assert ask(complete("break")) == [
+        ContentDelta("half"),
+        ContentDelta(" an"),
+        Failed(ErrorInfo("gone", "backend_error", status=502)),
+    ]
+
+
+def message(role: str, *texts: str) -> Message:
+    return Message(role=role, parts=tuple(Part(text=text) for text in texts))
+
+
+def test_a_chat_is_about_its_last_user_message_and_counts_them_all(ask: Ask) -> None:
+    request = ChatRequest(
+        messages=(
+            message("system", "Be kind."),
+            message("user", "refuse"),
+            message("assistant", "Why?"),
+            message("user", "hi"),
+            message("assistant", "Well,"),
+        ),
+        sampling=Sampling(n=2),
+    )
+    events = ask(request)
+    assert texts(events) == {0: "Hello, world!", 1: "Hello, world!"}
+    assert usage(events) == (6, 4)
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [
+        (ChatRequest(messages=(message("system", "hi"),)), "messages"),
+        (CompletionRequest(prompts=("fine", (1, 2))), "prompt"),
+        (FollowUpRequest(content="a", query="b", answer="c"), None),
+    ],
+)
+def test_what_it_does_not_take_is_refused_before_anything_is_said(
+    request_: Request, param: str | None
+) -> None:
+    events = MockBackend().run(request_, RunContext("x"))
+    with pytest.raises(InvalidRequestError) as caught:
+        next(events)
+    assert caught.value.param == param
+
+
+def test_the_same_request_gets_the_same_events_with_any_seed(ask: Ask) -> None:
+    assert ask(complete("news", seed=1)) == ask(complete("news", seed=2))
+
+
+class TestMock(BackendConformance):
+    backend_class = MockBackend
