@@ -65,7 +65,7 @@ bench: $(DEV_READY)
 	@$(BIN)/python benchmarks/first_answer.py
 
 clean:
-	rm -rf .venv build dist docs/_build docs/_generated
+	rm -rf .venv build dist docs/_build docs/_generated tests/clients/node/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
@@ -78,7 +78,9 @@ $(BIN)/python:
 	done; \
 	if [ -z "$$python" ]; then \
 		echo "Python 3.11 or newer is needed; looked for: $(PYTHON)." >&2; \
-		python3 --version >&2 || true; \
+		for python in $(PYTHON); do \
+			echo "  $$python: $$($$python --version 2>/dev/null || echo "does not run")" >&2; \
+		done; \
 		echo "Name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
 		exit 1; \
 	fi; \

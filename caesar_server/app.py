@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
+from caesar_server.blueprints.compat import description as compat_description
 from caesar_server.blueprints.compat import routes as compat
 from caesar_server.blueprints.ops import routes as ops
 from caesar_server.jobs.clock import SchedulingClock, SystemClock
@@ -32,8 +33,8 @@ def create_app(
     :param registry: None looks for installed backends.
     :param store: None keeps jobs in memory.
     :param clock: None is the machine's.
-    :raises SettingsError: if the settings do not make sense, or, with ``strict_plugins``, a backend
-        is broken.
+    :raises SettingsError: if the settings do not make sense.  With ``strict_plugins`` the host calls
+        ``registry.load_all()`` once it has forked, as ``caesar-server serve`` does.
     """
     settings = settings or load_settings().settings
     registry = registry or Registry.from_entry_points(settings)
@@ -50,6 +51,8 @@ def create_app(
     watch = SocketWatch()
     app = Flask("caesar_server", static_folder=None)
     app.url_map.strict_slashes = False
+    # or whoever doubles a slash is sent elsewhere, with a page of HTML
+    app.url_map.merge_slashes = False
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.extensions[EXTENSION] = Services(
@@ -64,7 +67,7 @@ def create_app(
     request_ids.register(app)
     errors.register(app)
     hosts.register(app, settings)
-    app.register_blueprint(ops.create_blueprint())
+    app.register_blueprint(ops.create_blueprint(described=(compat_description.SURFACE,)))
     for prefix in compat.PREFIXES:
         app.register_blueprint(compat.create_blueprint(prefix))
     return app

@@ -83,6 +83,40 @@ class UnsupportedParameterError(BadRequestError):
     code = "unsupported_parameter"
 
 
+class InvalidKeyError(ServerError):
+    """The API key is unknown, expired or revoked; which of these is not told."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+    def __init__(self, message: str = "Invalid API key") -> None:
+        super().__init__(message)
+
+
+class MissingKeyError(InvalidKeyError):
+    """The server asks for an API key, and the request has none in ``Authorization: Bearer``."""
+
+    code = "missing_api_key"
+
+    def __init__(self) -> None:
+        super().__init__("Missing API key")
+
+
+class TooManyRequestsError(ServerError):
+    """The API key has used up what it may do in a minute, or has too many streams open."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+    transient = True
+
+    def __init__(self, *, retry_after_s: float) -> None:
+        super().__init__(
+            "Too many requests - rate limit exceeded.", retry_after_s=retry_after_s
+        )
+
+
 class ForbiddenHostError(BadRequestError):
     """The ``Host`` header is not one that this server answers to."""
 

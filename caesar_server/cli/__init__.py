@@ -13,6 +13,8 @@ import click
 from caesar_server import __version__
 from caesar_server.cli.backends import backends
 from caesar_server.cli.check import check
+from caesar_server.cli.plugins.commands import plugin_commands
+from caesar_server.cli.plugins.new_backend import new_backend
 from caesar_server.cli.routes import routes
 from caesar_server.cli.serve import serve
 from caesar_server.cli.settings import settings
@@ -29,7 +31,28 @@ class _BadSettings(click.ClickException):
 
 
 class _Commands(click.Group):
-    """Shows what is wrong with the settings without a traceback."""
+    """Has the commands of plugins, too, and says what is wrong with the settings in words.
+
+    ``commands`` are the built-in ones.
+    """
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a built-in command, or else that of a plugin, which is not imported yet."""
+        built_in = super().get_command(ctx, cmd_name)
+        return built_in or plugin_commands(self.commands)[0].get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the built-in commands, then those of plugins."""
+        super().format_commands(ctx, formatter)
+        commands, unusable = plugin_commands(self.commands)
+        rows = [(name, command.get_short_help_str()) for name, command in commands.items()]
+        rows += [
+            (one.name, f"({one.distribution} {one.version}: {one.state}, {one.reason})")
+            for one in unusable
+        ]
+        if rows:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(sorted(rows))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
@@ -45,5 +68,5 @@ def main() -> None:
     """Serve the Caesar research API, with the backends that are installed."""
 
 
-for _command in (serve, backends, check, settings, routes):
+for _command in (serve, backends, check, new_backend, settings, routes):
     main.add_command(_command)

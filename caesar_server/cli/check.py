@@ -21,7 +21,7 @@ from caesar_server.cli.startup import (
 )
 from caesar_server.contract import Backend
 from caesar_server.errors import BackendLoadError
-from caesar_server.registry import Registry, extra_candidates
+from caesar_server.registry import Registry, extra_candidates, names_file
 from caesar_server.settings import LoadedSettings, Settings
 
 
@@ -31,7 +31,9 @@ from caesar_server.settings import LoadedSettings, Settings
 @json_option
 @verbose_option
 def check(name: str, config: Path | None, as_json: bool, verbose: bool) -> None:
-    """Try the backend NAME, or the class module:Class, against the rules of the contract.
+    """Try the backend NAME against the rules of the contract.
+
+    NAME may also be module:Class or a file, path/to/file.py or path/to/file.py:Class.
 
     The options are those of the settings.  Exit status 1 means that a rule is broken.
     """
@@ -51,7 +53,7 @@ def check(name: str, config: Path | None, as_json: bool, verbose: bool) -> None:
 
 def _subject(name: str, loaded: LoadedSettings) -> tuple[type[Backend], Mapping[str, Any]]:
     """Return the class that ``name`` means, and its options."""
-    if ":" in name:
+    if ":" in name or names_file(name):
         import_from_here()
         candidates = extra_candidates([name])
         name = candidates[0].name

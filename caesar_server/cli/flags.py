@@ -29,7 +29,7 @@ def _flag(field: OptionField) -> Callable[[F], F]:
     name, text = flag_name(field.name), _help(field)
     if field.name == "extra_backends":
         return click.option(
-            name, field.name, multiple=True, metavar="[NAME=]module:Class", help=text
+            name, field.name, multiple=True, metavar="[NAME=]module:Class|FILE.py", help=text
         )
     if field.type is bool:
         negative = name.replace("--", "--no-", 1)

@@ -2,30 +2,82 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 
 from caesar_server.app import create_app
 from caesar_server.cli.gunicorn_options import gunicorn_options
+from caesar_server.cli.plugins.reload import GRACE_S, watch_sources
+from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 class GunicornApp(BaseApplication):  # type: ignore[misc]
     """What gunicorn's master runs; each worker makes an app of its own after the fork."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
-        """:param listener: a listening socket, which gunicorn takes over."""
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        read_again: Callable[[], Settings],
+        *,
+        watch: bool = False,
+    ) -> None:
+        """:param listener: a listening socket, which gunicorn takes over.
+
+        :param read_again: returns the settings as they are now, or raises ``SettingsError``.
+        :param watch: start a new worker when the source of a plugin changes.
+        """
+        self._watch = watch
         self._settings = settings
+        self._read_again = read_again
         self._address = f"fd://{listener.detach()}"
         super().__init__()
 
     def load_config(self) -> None:
         """Set what ``gunicorn_options`` says; gunicorn's own file and variables are not read."""
-        for name, value in gunicorn_options(self._settings).items():
+        settings = self._settings
+        if self._watch:
+            grace_s = min(GRACE_S, settings.graceful_timeout_s)
+            settings = replace(settings, graceful_timeout_s=grace_s)
+        for name, value in gunicorn_options(settings).items():
             self.cfg.set(name, value)
         self.cfg.set("bind", self._address)
+        if self._watch:
+            self._watch_sources()
+
+    def _watch_sources(self) -> None:
+        # Byte code is told from its source by size and whole seconds: it may be that of a version
+        # which was saved and tried a moment before.
+        sys.dont_write_bytecode = True
+        before = self.cfg.post_worker_init
+
+        def post_worker_init(worker: Any) -> None:
+            before(worker)
+            watch_sources(worker)
+
+        self.cfg.set("post_worker_init", post_worker_init)
+
+    def reload(self) -> None:
+        """Read the settings again, on SIGHUP; wrong ones are logged and the old ones stay.
+
+        The address stays in any case: the socket is open, perhaps on a port below 1024.
+        """
+        try:
+            self._settings = self._read_again()
+        except SettingsError as error:
+            for problem in error.problems:
+                logger.error("the settings stay as they were: %s", problem)
+        self.do_load_config()
 
     def load(self) -> Flask:
         """Return a new app."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from caesar_server.cli.flags import setting_flags
+from caesar_server.cli.plugins.reload import check_reload
 from caesar_server.cli.startup import config_option, find_backends, read_settings, write_log
 from caesar_server.errors import SettingsError
 from caesar_server.settings import LoadedSettings, Settings, check_exposure
@@ -18,8 +20,9 @@ _BACKLOG = 2048
 
 @click.command(short_help="Run the server.")
 @config_option
+@click.option("--reload", is_flag=True, help="Start anew when the source of a backend changes.")
 @setting_flags
-def serve(config: Path | None, **flags: object) -> None:
+def serve(config: Path | None, reload: bool, **flags: object) -> None:
     """Serve under gunicorn until SIGTERM or SIGINT.
 
     Each flag can also be set in the settings file or by an environment variable:
@@ -30,21 +33,31 @@ def serve(config: Path | None, **flags: object) -> None:
     settings = loaded.settings
     # What is wrong with the settings is told here, by one process and before anything listens.
     write_log(None)
-    default = _check(loaded)
+    default = _check(loaded, reload)
+    for sentence in loaded.warnings:
+        click.echo(f"warning: {sentence}", err=True)
     listener = _listen(settings)
     url = _url(listener)
     click.echo(f"Serving on {url} (default backend: {default})", err=True)
     write_log(settings.log_level)
-    _run(settings, listener)
+
+    def read_again() -> Settings:
+        again = read_settings(config, given)
+        _check(again, reload)
+        return again.settings
+
+    _run(settings, listener, read_again, reload)
 
 
-def _check(loaded: LoadedSettings) -> str:
+def _check(loaded: LoadedSettings, reload: bool) -> str:
     """Return the default backend's name.
 
     :raises SettingsError: if the server cannot run with these settings.
     """
     try:
         check_exposure(loaded.settings)
+        if reload:
+            check_reload(loaded.settings)
     except SettingsError as error:
         raise SettingsError(map(loaded.locate, error.problems)) from error
     registry = find_backends(loaded)
@@ -85,7 +98,12 @@ def _url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _run(settings: Settings, listener: socket.socket) -> None:
+def _run(
+    settings: Settings,
+    listener: socket.socket,
+    read_again: Callable[[], Settings],
+    reload: bool,
+) -> None:
     from caesar_server.cli.gunicorn_app import GunicornApp
 
-    GunicornApp(settings, listener).run()
+    GunicornApp(settings, listener, read_again, watch=reload).run()

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from caesar_server.errors import SettingsError
-from caesar_server.registry import Registry, nearest
+from caesar_server.registry import KNOWN_BACKENDS, Registry, nearest
 from caesar_server.settings import LoadedSettings, load_settings
 
 #: The same look as gunicorn's own lines.
@@ -67,6 +67,9 @@ def find_backends(loaded: LoadedSettings) -> Registry:
 def unknown_backend(name: str, registry: Registry) -> str:
     """Return the sentence that refuses a backend's name."""
     known = dict.fromkeys(report.name for report in registry.reports())
+    for backend in KNOWN_BACKENDS:
+        if backend.name == name:
+            return f"the backend {name} is not installed: {backend.install}"
     return f"no backend is called {name!r}; {nearest(name, known)}"
 
 

@@ -42,7 +42,7 @@ from caesar_server.contract.events import (
     UsageCounted,
 )
 from caesar_server.contract.generation import choice_events, split_words
-from caesar_server.contract.options import OptionsError, option
+from caesar_server.contract.options import OptionsError, OptionsReader, option
 from caesar_server.contract.request import (
     BrainstormRequest,
     ChatRequest,
@@ -87,6 +87,7 @@ __all__ = [
     "Message",
     "Model",
     "OptionsError",
+    "OptionsReader",
     "Part",
     "ProgressNoted",
     "RateLimitedError",

@@ -22,13 +22,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from math import inf
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, Protocol, TypeVar, Union
 
 import msgspec
 
 T = TypeVar("T")
 
 _METADATA_KEY = "caesar_server.option"
+
+
+class OptionsReader(Protocol):
+    """Returns the options of an installed backend as the operator set them.
+
+    What ``click.pass_obj`` gives to a command under the entry point group
+    ``caesar_server.commands``::
+
+        @click.command()
+        @click.pass_obj
+        def list_notes(options_of: OptionsReader) -> None:
+            folder = options_of("notes").folder
+    """
+
+    def __call__(self, backend: str) -> Any:
+        """Return an instance of the backend's ``options_schema``, validated.
+
+        Ends the command with a sentence, by a ``click.ClickException``, if there is no such backend
+        or its options are wrong.
+        """
 
 
 class OptionsError(ValueError):

@@ -77,7 +77,8 @@ class SseDecoder:
         self._line = bytearray()
         self._after_cr = False
         self._at_start = True
-        self._data: list[str] = []
+        # Bytes and not a string a line: of short lines those would take ten times the limit.
+        self._data = bytearray()
         self._data_bytes = 0
         self._event = ""
         self._id = ""
@@ -85,7 +86,7 @@ class SseDecoder:
     @property
     def pending(self) -> bool:
         """Whether an event has begun and its blank line has not come yet."""
-        return bool(self._line or self._data or self._event)
+        return bool(self._line or self._data_bytes or self._event)
 
     def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
         """Yield the events that ``data`` completes.
@@ -117,20 +118,24 @@ class SseDecoder:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         if not raw:
             return self._dispatch()
-        name, _, value = raw.decode("utf-8", errors="replace").partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
+        name, _, value = raw.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data += value + b"\n"
             self._data_bytes += len(raw)
-        elif name == "event":
-            self._event = value
-        elif name == "id" and "\0" not in value:
-            self._id = value
+        elif name == b"event":
+            self._event = _text(value)
+        elif name == b"id" and b"\0" not in value:
+            self._id = _text(value)
         return None
 
     def _dispatch(self) -> ServerSentEvent | None:
         data, event = self._data, self._event
-        self._data, self._data_bytes, self._event = [], 0, ""
+        self._data, self._data_bytes, self._event = bytearray(), 0, ""
         if not data:
             return None
-        return ServerSentEvent("\n".join(data), event or "message", self._id)
+        return ServerSentEvent(_text(data[:-1]), event or "message", self._id)
+
+
+def _text(raw: bytes | bytearray) -> str:
+    return raw.decode("utf-8", errors="replace")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from caesar_server.contract.context import Forwarded, Metrics
+from caesar_server.contract.context import Forwarded
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
 from caesar_server.errors import UNEXPECTED
 from caesar_server.jobs.calls import RegistryCaller, seed_of
 from caesar_server.jobs.clock import SchedulingClock
-from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.context import NoObserver, Observer, RunContext
 from caesar_server.jobs.run import cancel_info, run_events
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
@@ -21,6 +21,7 @@ from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJob
 class Attempt:
     """Everything comes from the job's id, the store and the registry, so it may run anywhere.
 
+    :param observer: hears of the run; None: nobody does.
     :param forwarded: what may be passed on of the caller's HTTP request; only where it arrived.
     :param keep_until_end: store the events once, at the end, instead of as they come: for jobs that
         die with their client anyway.
@@ -35,7 +36,7 @@ class Attempt:
         store: Store,
         registry: Registry,
         clock: SchedulingClock,
-        metrics: Metrics | None = None,
+        observer: Observer | None = None,
         forwarded: Forwarded | None = None,
         keep_until_end: bool = False,
     ) -> None:
@@ -50,6 +51,7 @@ class Attempt:
         self._lost: FencedError | UnknownJobError | None = None
         resolved = registry.resolve(self.job.model)
         self._backend = resolved.backend
+        observer = observer or NoObserver()
         self.context = RunContext(
             job_id,
             attempt=self.job.attempt,
@@ -58,11 +60,14 @@ class Attempt:
             seed=seed_of(self.job.request),
             restored=self.job.checkpoint,
             forwarded=forwarded,
-            metrics=metrics,
+            metrics=observer.metrics(resolved.name),
+            metrics_of=observer.metrics,
             save_checkpoint=self._save_checkpoint,
             caller=RegistryCaller(registry),
             chain=(resolved.name,),
         )
+        #: Follows the run; whoever made the attempt says when it is over.
+        self.tally = observer.begin(self.job)
 
     def records(self) -> Generator[Record, None, None]:
         """Yield the job's records, the terminal one last; what must be stored is stored before.
@@ -81,11 +86,9 @@ class Attempt:
                 for event in events:
                     yield self._announced(event)
         except GeneratorExit:
-            self.context.cancel()
-            self._abandon(cancel_info(self.context.cancellation.reason))
+            self._abandon()
             raise
         except BaseException:
-            self.context.cancel()
             self._abandon(UNEXPECTED)
             raise
         finally:
@@ -97,6 +100,7 @@ class Attempt:
         self._ended = isinstance(event, (Completed, Failed))
         if self._ended or not self._keep_until_end:
             self._save()
+        self.tally.add(record)
         return record
 
     def _numbered(self, event: Event) -> Record:
@@ -132,12 +136,17 @@ class Attempt:
             return _nothing
         return self._clock.call_at(deadline, lambda: self.context.cancel("deadline"))
 
-    def _abandon(self, info: ErrorInfo) -> None:
-        """Give a run that will not come to its end the terminal record that it lacks."""
+    def _abandon(self, info: ErrorInfo | None = None) -> None:
+        """Give a run that will not come to its end the terminal record that it lacks.
+
+        :param info: how it ended; None: it was cancelled.
+        """
         if self._ended or self._lost is not None:
             return
+        self.context.cancel()
         # What the backend would still say is of no interest; how the job ended is.
-        self._numbered(Failed(info))
+        last = self._numbered(Failed(info or cancel_info(self.context.cancellation.reason)))
+        self.tally.add(last)
         try:
             self._save()
         except (FencedError, UnknownJobError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +44,9 @@ class SystemClock:
     def __init__(self) -> None:
         self._alarms: list[_Alarm] = []
         self._called_off = 0
+        # When the thread looks again by itself.  What is called off does not change it, so that of
+        # many short requests with far deadlines hardly one has to wake the thread.
+        self._wakes_at = math.inf
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -71,7 +75,7 @@ class SystemClock:
                 thread.start()
                 self._thread = thread  # not before: a start may fail
             heapq.heappush(self._alarms, alarm)
-            if self._alarms[0] is alarm:
+            if moment < self._wakes_at:
                 self._changed.notify()
 
         def call_off() -> None:
@@ -105,23 +109,18 @@ class SystemClock:
         """Return the next callback when its time has come; None when the clock is closed."""
         with self._changed:
             while not self._closed:
-                self._drop_called_off()
-                if not self._alarms:
-                    self._changed.wait()
-                    continue
-                left = self._alarms[0].moment - self.monotonic()
+                self._wakes_at = self._alarms[0].moment if self._alarms else math.inf
+                left = self._wakes_at - self.monotonic()
                 if left > 0:
                     self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     continue
                 alarm = heapq.heappop(self._alarms)
+                if alarm.callback is None:
+                    self._called_off -= 1
+                    continue
                 callback, alarm.callback = alarm.callback, None
                 return callback
             return None
-
-    def _drop_called_off(self) -> None:
-        while self._alarms and self._alarms[0].callback is None:
-            heapq.heappop(self._alarms)
-            self._called_off -= 1
 
     def _compact(self) -> None:
         """Throw out what was called off once it is the larger part.

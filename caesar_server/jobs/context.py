@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from caesar_server.contract.events import Event, UsageCounted
 from caesar_server.contract.request import Request
 from caesar_server.jobs.cancellation import Cancellation, Reason
 from caesar_server.jobs.clock import SystemClock
+from caesar_server.store.base import Job, Record
 
 
 class NoMetrics:
@@ -32,6 +33,55 @@ class NoMetrics:
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Forget it."""
+
+
+class Tally(Protocol):
+    """Follows one run, from the threads that work on it."""
+
+    def add(self, record: Record) -> None:
+        """Note a record, before anybody else sees it."""
+
+    def end(self) -> None:
+        """Note that the run is over, perhaps without a terminal record."""
+
+    def named(self) -> AbstractContextManager[None]:
+        """Let what this thread logs inside the block name the run and the request behind it."""
+
+
+class Observer(Protocol):
+    """Watches all runs, for the operator's numbers and log.  Safe from any thread; never raises."""
+
+    def begin(self, job: Job) -> Tally:
+        """Note that a run begins; called in the thread that asked for it."""
+
+    def metrics(self, backend: str) -> Metrics:
+        """Return what the backend of this name counts with."""
+
+
+class NoTally:
+    """Follows nothing."""
+
+    def add(self, record: Record) -> None:
+        """Forget it."""
+
+    def end(self) -> None:
+        """Forget it."""
+
+    def named(self) -> AbstractContextManager[None]:
+        """Change nothing."""
+        return nullcontext()
+
+
+class NoObserver:
+    """Watches nothing."""
+
+    def begin(self, job: Job) -> Tally:
+        """Return what follows nothing."""
+        return NoTally()
+
+    def metrics(self, backend: str) -> Metrics:
+        """Return what forgets every number."""
+        return NoMetrics()
 
 
 class Caller(Protocol):
@@ -57,6 +107,8 @@ class RunContext:
     :param clock: the time to use.
     :param timeout_s: seconds from now until the deadline, or None for no deadline.
     :param seed: seeds :attr:`random`; None takes chance from the system.
+    :param metrics: what the backend counts with.
+    :param metrics_of: what the backends that it calls count with, by name; None: the same.
     :param chain: the backends that are already at work in this run, outermost first.
     """
 
@@ -73,6 +125,7 @@ class RunContext:
         collections: Mapping[str, Sequence[StoredFile]] | None = None,
         forwarded: Forwarded | None = None,
         metrics: Metrics | None = None,
+        metrics_of: Callable[[str], Metrics] | None = None,
         updates: Callable[[], Sequence[Update]] | None = None,
         save_checkpoint: Callable[[Mapping[str, Any]], None] | None = None,
         caller: Caller | None = None,
@@ -90,6 +143,7 @@ class RunContext:
         self.collections: Mapping[str, Sequence[StoredFile]] = collections or {}
         self.forwarded = forwarded or Forwarded()
         self.metrics: Metrics = metrics or NoMetrics()
+        self._metrics_of = metrics_of
         self.logger: BackendLogger = _JobLogger(
             logging.getLogger("caesar_server.backend"), {"job_id": job_id}
         )
@@ -174,7 +228,8 @@ class RunContext:
             files=self.files,
             collections=self.collections,
             forwarded=self.forwarded,
-            metrics=self.metrics,
+            metrics=self.metrics if self._metrics_of is None else self._metrics_of(name),
+            metrics_of=self._metrics_of,
             caller=self._caller,
             cancellation=self.cancellation,
             chain=(*self.chain, name),

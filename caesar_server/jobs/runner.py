@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from caesar_server.contract.backend import Capabilities
-from caesar_server.contract.context import Forwarded, Metrics
+from caesar_server.contract.context import Forwarded
 from caesar_server.contract.events import Completed, Failed
 from caesar_server.contract.request import Request
 from caesar_server.errors import (
@@ -24,7 +24,7 @@ from caesar_server.errors import (
 from caesar_server.jobs.adapt import fit
 from caesar_server.jobs.attempt import Attempt
 from caesar_server.jobs.clock import SchedulingClock
-from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.context import Observer, RunContext
 from caesar_server.jobs.feed import Feed
 from caesar_server.registry import Registry, ResolvedBackend
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
@@ -40,6 +40,8 @@ class Followed:
         self._context = context
         self._feed = feed
         self._durable = durable
+        #: Whether :meth:`leave` was called; the last record does not come then.
+        self.left = False
 
     def take(self, timeout_s: float | None) -> list[Record]:
         """Return all records that are ready, waiting up to ``timeout_s`` seconds for the first."""
@@ -47,14 +49,15 @@ class Followed:
 
     @property
     def drained(self) -> bool:
-        """Whether the last record was taken."""
+        """Whether the last record was taken, or nobody follows any more."""
         return self._feed.drained
 
     def leave(self) -> None:
         """Say that nobody follows any more: a durable job goes on, another one is cancelled.
 
-        Harmless after the end and when called twice.
+        Wakes a :meth:`take` that waits.  Harmless after the end and when called twice.
         """
+        self.left = True
         self._feed.close()
         if not self._durable:
             self._context.cancel()
@@ -67,6 +70,7 @@ class Runner:
 
     :param limit: runs under way at once, inline and pooled together.
     :param feed_events: records that may wait for a slow reader, besides the last one.
+    :param observer: hears of every run; None: nobody does.
     """
 
     def __init__(
@@ -77,14 +81,14 @@ class Runner:
         clock: SchedulingClock,
         limit: int,
         feed_events: int,
-        metrics: Metrics | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._clock = clock
         self._limit = limit
         self._feed_events = feed_events
-        self._metrics = metrics
+        self._observer = observer
         self._changed = threading.Condition()
         self._contexts: dict[str, RunContext] = {}
         self._admitted = 0
@@ -143,16 +147,27 @@ class Runner:
         if context is not None:
             context.cancel()
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Cancel what runs and take nothing new; waits for the runs to end, up to ``timeout_s``.
+    def drain(self, grace_s: float) -> None:
+        """Let what runs go on for ``grace_s`` seconds; then cancel it and take nothing new.
 
-        May be called more than once.
+        Returns at once.  A cancelled stream still gets its last frame, if :meth:`close` leaves it
+        the time.
         """
+        self._clock.call_at(self._clock.monotonic() + grace_s, self._stop)
+
+    def _stop(self) -> None:
         with self._changed:
             self._closed = True
             contexts = list(self._contexts.values())
         for context in contexts:
             context.cancel("shutdown")
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Cancel what runs and take nothing new; waits for the runs to end, up to ``timeout_s``.
+
+        May be called more than once.
+        """
+        self._stop()
         with self._changed:
             ended = self._changed.wait_for(lambda: self._admitted == 0, timeout_s)
         if not ended:
@@ -190,7 +205,7 @@ class Runner:
                 store=self._store,
                 registry=self._registry,
                 clock=self._clock,
-                metrics=self._metrics,
+                observer=self._observer,
                 forwarded=forwarded,
                 keep_until_end=keep_until_end,
             )
@@ -221,8 +236,10 @@ class Runner:
     def _release(self, attempt: Attempt) -> None:
         """Give the place of a run back; harmless when called twice."""
         with self._changed:
-            if self._contexts.pop(attempt.job.id, None) is not None:
-                self._leave()
+            if self._contexts.pop(attempt.job.id, None) is None:
+                return
+        attempt.tally.end()
+        self._leave()
 
     def _submit(self, attempt: Attempt, feed: Feed) -> None:
         # In one step, so that close() cannot come between.
@@ -250,9 +267,11 @@ class Runner:
             if not isinstance(error, (FencedError, UnknownJobError)):
                 attempt.context.logger.exception("the job could not be run to its end")
             if not ended:
-                self._release(attempt)
                 info = CANCELLED if isinstance(error, UnknownJobError) else UNEXPECTED
-                yield Record(seq + 1, self._clock.time(), Failed(info))
+                last = Record(seq + 1, self._clock.time(), Failed(info))
+                attempt.tally.add(last)
+                self._release(attempt)
+                yield last
         finally:
             self._release(attempt)
 
@@ -260,6 +279,7 @@ class Runner:
         """Move a job's records into its feed until the end, even if nobody reads them."""
         try:
             with (
+                attempt.tally.named(),
                 attempt.context.on_cancel(feed.lift_limit),
                 closing(self._records(attempt)) as records,
             ):

@@ -54,11 +54,14 @@ class MockResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the reply fails; the fields are those of :class:`caesar_server.contract.ErrorInfo`."""
+    """How the reply fails; the fields are those of :class:`caesar_server.contract.ErrorInfo`.
+
+    :param type: None takes OpenAI's word for the status.
+    """
 
     message: str
     code: str = "backend_error"
-    type: str = "server_error"
+    type: str | None = None
     param: str | None = None
     status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
     retry_after_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -66,7 +69,12 @@ class MockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def info(self) -> ErrorInfo:
         """Return it as the contract's value."""
-        return ErrorInfo(**msgspec.structs.asdict(self))
+        return ErrorInfo(**{**msgspec.structs.asdict(self), "type": self.type or self._type()})
+
+    def _type(self) -> str:
+        special = {401: "authentication_error", 429: "rate_limit_error"}
+        usual = "invalid_request_error" if self.status < 500 else "server_error"
+        return special.get(self.status, usual)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,10 @@ from caesar_server.registry.discovery import (
     Candidate,
     discover,
     extra_candidates,
+    is_valid_name,
+    names_file,
 )
+from caesar_server.registry.known import KNOWN_BACKENDS, KnownBackend
 from caesar_server.registry.registry import Registry, ResolvedBackend
 from caesar_server.registry.report import BackendReport, State
 from caesar_server.registry.routing import GENERIC_MODEL, nearest
@@ -17,12 +20,16 @@ from caesar_server.registry.routing import GENERIC_MODEL, nearest
 __all__ = [
     "ENTRY_POINT_GROUP",
     "GENERIC_MODEL",
+    "KNOWN_BACKENDS",
     "BackendReport",
     "Candidate",
+    "KnownBackend",
     "Registry",
     "ResolvedBackend",
     "State",
     "discover",
     "extra_candidates",
+    "is_valid_name",
+    "names_file",
     "nearest",
 ]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 
+from caesar_server.entry_points import BACKENDS, announced, normalised
 from caesar_server.errors import SettingsError
+from caesar_server.registry.files import load_class, module_name_of
 
-ENTRY_POINT_GROUP = "caesar_server.backends"
+ENTRY_POINT_GROUP = BACKENDS
 #: The distribution whose own backends nobody can replace.
 SERVER_DISTRIBUTION = "caesar-server"
 
 # One underscore at a time: two of them step into a table in a variable's name.
 _NAME = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 _EXTRA = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<value>[\w.]+:(?:[\w.]+\.)?(?P<cls>\w+))")
-_logger = logging.getLogger("caesar_server.registry")
+_FILE = re.compile(r"(?:(?P<name>\w+)=)?(?P<value>(?P<path>.+\.py)(?::(?P<cls>\w+))?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,11 @@ class Candidate:
     """A class that may become a backend.
 
     :param name: the backend's name.
-    :param entry_point: ``module:Class``.
+    :param entry_point: ``module:Class``, or ``path/to/file.py[:Class]``.
     :param distribution: the package that brings it, or None if the settings or a caller name it.
     :param version: of that package.
     :param load: imports the class; may raise anything.
+    :param file: the file that it is run from in place, or None.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Candidate:
     distribution: str | None
     version: str | None
     load: Callable[[], object] = field(repr=False, compare=False)
+    file: Path | None = None
 
     @property
     def origin(self) -> str:
@@ -55,61 +59,65 @@ def discover() -> tuple[Candidate, ...]:
 
     A distribution whose metadata cannot be read is left out with a warning.
     """
-    found: list[Candidate] = []
-    seen: set[str] = set()
-    for distribution in metadata.distributions():
-        try:
-            candidates = list(_candidates(distribution))
-        except Exception:
-            # its name stands in the metadata, too; the folder's name is the next best
-            where = getattr(distribution, "_path", distribution)
-            _logger.warning("the entry points of %s cannot be read", where, exc_info=True)
-            continue
-        # The same one may be on the path twice (an editable install); Python imports the first.
-        name = _normalised(candidates[0].distribution) if candidates else ""
-        if name and name not in seen:
-            seen.add(name)
-            found += candidates
-    return tuple(found)
-
-
-def _candidates(distribution: metadata.Distribution) -> Iterator[Candidate]:
-    # Looked at first, since parsing the metadata of everything installed takes long.
-    if ENTRY_POINT_GROUP not in (distribution.read_text("entry_points.txt") or ""):
-        return
-    for point in distribution.entry_points.select(group=ENTRY_POINT_GROUP):
-        yield Candidate(
-            point.name, point.value, distribution.name, distribution.version, point.load
-        )
+    return tuple(
+        Candidate(one.name, one.value, one.distribution, one.version, one.load)
+        for one in announced(BACKENDS)
+    )
 
 
 def extra_candidates(specs: Iterable[str]) -> tuple[Candidate, ...]:
-    """Return candidates for ``[NAME=]module:Class`` strings.
+    """Return candidates for ``[NAME=]module:Class`` and ``[NAME=]path/to/file.py[:Class]``.
 
-    Without a name it is made of the class's: ``HelloWorldBackend`` is ``hello_world``.
+    Without a name it is made of the class's, or else of the file's: ``HelloWorldBackend`` and
+    ``hello_world.py`` are ``hello_world``.
 
     :raises SettingsError: if one of them is not of that form.
     """
     problems: list[str] = []
     found: list[Candidate] = []
     for spec in specs:
-        match = _EXTRA.fullmatch(spec)
-        name = (match["name"] or _name_of(match["cls"])) if match else ""
-        if match is None:
-            problems.append(f"extra_backends: expected [NAME=]module:Class, got {spec!r}")
-        elif not is_valid_name(name):
-            problems.append(f"extra_backends: {_invalid(name)}")
-        else:
-            point = metadata.EntryPoint(name, match["value"], ENTRY_POINT_GROUP)
-            found.append(Candidate(name, point.value, None, None, point.load))
+        try:
+            found.append(_extra_candidate(spec))
+        except ValueError as error:
+            problems.append(f"extra_backends: {error}")
     if problems:
         raise SettingsError(problems)
     return tuple(found)
 
 
+def names_file(spec: str) -> bool:
+    """Return whether a spec of :func:`extra_candidates` is one of a file."""
+    return _FILE.fullmatch(spec) is not None
+
+
+def _extra_candidate(spec: str) -> Candidate:
+    """Return the candidate for one spec.
+
+    :raises ValueError: with a sentence.
+    """
+    if match := _FILE.fullmatch(spec):
+        path, cls = Path(match["path"]).absolute(), match["cls"]
+        name = match["name"] or (_name_of(cls) if cls else _name_of_file(path))
+        module_name_of(path)  # refuses what could not be imported
+        load: Callable[[], object] = lambda: load_class(path, cls)  # noqa: E731
+    elif match := _EXTRA.fullmatch(spec):
+        path = None
+        name = match["name"] or _name_of(match["cls"])
+        load = metadata.EntryPoint(name, match["value"], BACKENDS).load
+    else:
+        raise ValueError(f"expected [NAME=]module:Class or [NAME=]file.py[:Class], got {spec!r}")
+    if not is_valid_name(name):
+        raise ValueError(_invalid(name))
+    return Candidate(name, match["value"], None, None, load, path)
+
+
 def _name_of(class_name: str) -> str:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name.removesuffix("Backend"))
     return words.lower() or "backend"
+
+
+def _name_of_file(path: Path) -> str:
+    return path.stem.lower().removesuffix("_backend")
 
 
 def _invalid(name: str) -> str:
@@ -151,9 +159,5 @@ def rank(candidates: Iterable[Candidate]) -> Ranking:
 def _precedence(candidate: Candidate) -> tuple[int, str]:
     if candidate.distribution is None:
         return 1, ""
-    name = _normalised(candidate.distribution)
+    name = normalised(candidate.distribution)
     return (0 if name == SERVER_DISTRIBUTION else 2), name
-
-
-def _normalised(distribution: str | None) -> str:
-    return re.sub(r"[-_.]+", "-", distribution or "").lower()

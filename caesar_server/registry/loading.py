@@ -12,6 +12,7 @@ from caesar_server.contract import CONTRACT_VERSION, Backend, BackendError, Opti
 from caesar_server.contract.options import parse_options
 from caesar_server.errors import ShuttingDownError
 from caesar_server.registry.discovery import SERVER_DISTRIBUTION, Candidate
+from caesar_server.registry.files import BackendFileError
 
 _logger = logging.getLogger("caesar_server.registry")
 
@@ -213,6 +214,8 @@ def failure_of(error: BaseException, candidate: Candidate, what: str) -> LoadFai
     """
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _failed(candidate, *_missing_module(error.name, candidate)).failure
+    if isinstance(error, BackendFileError):
+        return _failed(candidate, error.reason, error.hint).failure
     if isinstance(error, BackendError):
         return _failed(candidate, f"{what}: {error.message}", transient=error.transient).failure
     reason = f"{what} raised {type(error).__name__}"

@@ -79,7 +79,7 @@ class Settings:
     )
     extra_backends: tuple[str, ...] = option(
         (),
-        help="Backend classes to run without packaging, each as [NAME=]module:Class.",
+        help="Backends to run in place, each as [NAME=]module:Class or [NAME=]path/to/file.py[:Class].",
         example="hello=my_backend:HelloBackend",
     )
     max_body_bytes: int = option(
@@ -119,6 +119,18 @@ class Settings:
         unit="s",
         minimum=1,
         maximum=3600,
+    )
+    write_timeout_s: float = option(
+        60.0,
+        help="How long a client may take no byte of its answer, or send none of its request.",
+        unit="s",
+        minimum=0.1,
+        maximum=3600,
+    )
+    max_requests: int = option(
+        0,
+        help="Requests after which a worker is replaced, give or take a tenth; 0: never.",
+        minimum=0,
     )
     feed_events: int = option(
         256,

@@ -1,10 +1,10 @@
-"""Where values come from: command line over environment over file over default."""
+"""Where values come from: command line over environment over file over plugins over default."""
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any
 from caesar_server.contract.options import OptionsError, parse_options, unknown_name
 from caesar_server.errors import SettingsError
 from caesar_server.settings.definition import Settings, setting_fields
+from caesar_server.settings.plugin_defaults import plugin_defaults
 
 ENVIRONMENT_PREFIX = "CAESAR_SERVER_"
 #: Names the settings file, as ``--config`` does.
@@ -25,13 +26,15 @@ DEFAULT_FILE = "caesar-server.toml"
 class LoadedSettings:
     """Settings, and where each value came from.
 
-    :param origins: ``default``, ``file PATH``, ``environment NAME`` or ``command line``, by the
-        setting's name; for what is set inside a table by its dotted path
+    :param origins: ``default``, ``default of DISTRIBUTION``, ``file PATH``, ``environment NAME`` or
+        ``command line``, by the setting's name; for what is set inside a table by its dotted path
         (``backends.echo.greeting``).
+    :param warnings: what was left out, one sentence each.
     """
 
     settings: Settings
     origins: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
     def locate(self, problem: str) -> str:
         """Return ``problem``, which begins with a setting's name, behind its value's origin."""
@@ -80,6 +83,26 @@ def load_settings(
         _environment_source(variables, problems),
         _Source(cli, dict.fromkeys(cli, "command line")),
     )
+    allowed = _combined(sources, problems)[0].allowed_backends
+    # Known only now: what the operator allows decides which plugins have a say.
+    found, warnings = plugin_defaults(allowed)
+    plugins = [
+        _Source(one.tree, dict.fromkeys(_leaves(one.tree), f"default of {one.origin}"))
+        for one in reversed(found)
+    ]
+    settings, tree, origins = _combined((*plugins, *sources), problems)
+    unset = [name for name in setting_fields() if name not in tree]
+    return LoadedSettings(settings, {**dict.fromkeys(unset, "default"), **origins}, warnings)
+
+
+def _combined(
+    sources: Iterable[_Source], problems: Iterable[str]
+) -> tuple[Settings, Mapping[str, Any], Mapping[str, str]]:
+    """Return the settings of all sources, each winning over those before it; tree and origins.
+
+    :param problems: what was wrong with the sources themselves.
+    :raises SettingsError: if there are problems, or the values do not fit.
+    """
     tree: Mapping[str, Any] = {}
     origins: dict[str, str] = {}
     for source in sources:
@@ -88,11 +111,11 @@ def load_settings(
     try:
         settings = parse_options(Settings, tree)
     except OptionsError as error:
-        problems += [_with_origin(problem, origins) for problem in error.problems]
+        wrong = [_with_origin(problem, origins) for problem in error.problems]
+        raise SettingsError([*problems, *wrong]) from error
     if problems:
         raise SettingsError(problems)
-    unset = [name for name in setting_fields() if name not in tree]
-    return LoadedSettings(settings, {**dict.fromkeys(unset, "default"), **origins})
+    return settings, tree, origins
 
 
 def _file_source(config: Path | None, named: str | None, problems: list[str]) -> _Source:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from caesar_server.testing.conformance import check_backend
     from caesar_server.testing.live import LiveServer
     from caesar_server.testing.pytest_conformance import BackendConformance
+    from caesar_server.testing.runs import collect_events, make_context
     from caesar_server.testing.scripted import Gate, Script, ScriptedBackend, scripted_backend
     from caesar_server.testing.sse_client import (
         SseClient,
@@ -32,8 +33,10 @@ __all__ = [
     "SseClient",
     "SseResponse",
     "check_backend",
+    "collect_events",
     "decode_events",
     "decode_frames",
+    "make_context",
     "scripted_backend",
 ]
 
@@ -47,8 +50,10 @@ _HOMES = {
     "SseClient": "sse_client",
     "SseResponse": "sse_client",
     "check_backend": "conformance",
+    "collect_events": "runs",
     "decode_events": "sse_client",
     "decode_frames": "sse_client",
+    "make_context": "runs",
     "scripted_backend": "scripted",
 }
 

@@ -14,9 +14,11 @@ from caesar_server.errors import BodyTooLargeError, MalformedBodyError, Unsuppor
 
 logger = logging.getLogger(__name__)
 
-#: The names of the charsets that JSON may come in, without hyphens.  ``codecs.lookup`` is no help: it
+#: The charsets that JSON may come in, written without hyphens.  ``codecs.lookup`` is no help: it
 #: keeps every name that it was ever asked for.
-_CHARSETS = frozenset({"utf8", "utf16", "utf16le", "utf16be", "utf32", "utf32le", "utf32be", "usascii"})
+_CHARSETS = frozenset(
+    {"utf8", "utf16", "utf16le", "utf16be", "utf32", "utf32le", "utf32be", "usascii"}
+)
 
 
 def read_json_object(request: Request) -> dict[str, Any]:
@@ -64,6 +66,8 @@ def _is_unicode(charset: str) -> bool:
 def _read(request: Request) -> bytes:
     limit, announced = request.max_content_length, request.content_length
     too_large = BodyTooLargeError(f"The body is larger than {limit} bytes")
+    if limit is not None and announced is not None and announced > limit:
+        raise too_large
     try:
         # One byte more than allowed, or a body in chunks that is too long would be cut and pass.
         raw = get_input_stream(
@@ -71,7 +75,7 @@ def _read(request: Request) -> bytes:
         ).read()
     except RequestEntityTooLarge:
         raise too_large from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - logged
         # Each WSGI server has its own classes for chunks that are none, a client that left or one
         # that stopped sending: they are the client's doing in any case.
         logger.info("a request's body could not be read: %r", error)

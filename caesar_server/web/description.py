@@ -47,6 +47,7 @@ class Surface:
     :param tag: its name in the description.
     :param operations: by the name of the view.
     :param schemas: components by name; a marshmallow schema is translated.
+    :param keywords: what a translated schema says besides, by the component's name.
     :param error_schema: name of the component that its errors match.
     """
 
@@ -54,6 +55,7 @@ class Surface:
     description: str
     operations: Mapping[str, Operation]
     schemas: Mapping[str, Json | type[Schema]] = field(default_factory=dict)
+    keywords: Mapping[str, Json] = field(default_factory=dict)
     error_schema: str = "Error"
 
 

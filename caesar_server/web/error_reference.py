@@ -123,9 +123,7 @@ def errors_reference() -> str:
     lines += _table_row("code", "status", "type", "when", "repeated")
     for row in error_rows():
         repeated = "yes" if row.repeated else "no"
-        lines += _table_row(
-            f"``{row.code}``", row.status, f"``{row.type}``", row.when, repeated
-        )
+        lines += _table_row(f"``{row.code}``", row.status, f"``{row.type}``", row.when, repeated)
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from flask import Flask, Response, g, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
-from werkzeug.routing import RequestRedirect
 
 from caesar_server.contract.errors import BackendError, ErrorInfo
 from caesar_server.errors import (
@@ -99,7 +98,7 @@ def _add_retry_headers(response: Response, info: ErrorInfo, started: bool) -> No
 def _render_http_exception(error: HTTPException) -> Response:
     """Translate what werkzeug and Flask raise by themselves: unknown paths, methods, sizes."""
     response = render_error(_translated(error).info())
-    if error.code is not None and 400 <= error.code < 600:
+    if error.code is not None and error.code not in (404, 405, 413, 415):
         response.status_code = error.code
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
@@ -108,8 +107,7 @@ def _render_http_exception(error: HTTPException) -> Response:
 
 def _translated(error: HTTPException) -> ServerError:
     where = f"{printable(request.method)} {printable(request.path)}"
-    # Flask would send whoever doubles a slash to the path without; SDKs do not follow that
-    if error.code == 404 or isinstance(error, RequestRedirect):
+    if error.code == 404:
         if _speaks_openai(request.path):
             return NotFoundError(f"Unknown path: {where}")
         return NotFoundError("Resource not found")

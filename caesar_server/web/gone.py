@@ -1,8 +1,8 @@
 """Noticing that a client has left without writing to it.
 
 A JSON answer and a stream that is silent write nothing, so nothing tells that nobody reads.  Where
-the host lends the socket, one thread per process watches all of them for hang-up; elsewhere the next
-write, at the latest a stream's heartbeat, finds out.
+the host lends the socket, one thread per process watches all of them for hang-up; elsewhere the
+next write, at the latest a stream's heartbeat, finds out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -48,22 +47,14 @@ class SocketWatch:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    @contextmanager
-    def watching(self, sock: socket.socket | None, callback: Callable[[], None]) -> Iterator[None]:
-        """Call ``callback`` once, from the watch's thread, if the client leaves inside the block.
-
-        :param sock: None watches nothing.
-        """
-        stop = self.watch(sock, callback)
-        try:
-            yield
-        finally:
-            stop()
-
     def watch(self, sock: socket.socket | None, callback: Callable[[], None]) -> Callable[[], None]:
         """Begin to watch; return the function that ends it, to be called before the socket closes.
 
-        The callback must be short and must not raise; it may come once more while it is ended.
+        If the client has left already the callback comes at once.
+
+        :param sock: None watches nothing.
+        :param callback: called once, from the watch's thread.  It must be short and must not raise;
+            it may still come while the watch is being ended.
         """
         fd = -1 if sock is None else sock.fileno()
         if fd < 0 or not _HANG_UP:

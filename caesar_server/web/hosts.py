@@ -7,32 +7,23 @@ name in ``Host``: so only loopback names are answered there.
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from collections.abc import Iterable
 
 from flask import Flask, request
 
 from caesar_server.errors import ForbiddenHostError
-from caesar_server.settings import Settings
+from caesar_server.settings import Settings, is_loopback
 
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/@?#\s]+)(?::[0-9]{1,5})?")
 _LOOPBACK_NAMES = ("localhost", ".localhost", "127.0.0.1", "[::1]")
 
 
 def answered_hosts(settings: Settings) -> tuple[str, ...] | None:
     """Return the names to answer, or None for all."""
     if is_loopback(settings.host):
-        return (*_LOOPBACK_NAMES, settings.host.strip("[]"), *settings.allowed_hosts)
+        return (*_LOOPBACK_NAMES, settings.host, *settings.allowed_hosts)
     return settings.allowed_hosts or None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether ``host`` can be reached from this machine only."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def is_answered(header: str, answered: Iterable[str]) -> bool:
@@ -49,11 +40,9 @@ def is_answered(header: str, answered: Iterable[str]) -> bool:
 
 
 def _name(header: str) -> str:
-    """Return the name in a ``Host`` header, without port and final dot."""
-    name = header.strip().lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0].rstrip(".")
+    """Return the name in a ``Host`` header without port and final dot; empty if it is malformed."""
+    found = _HOST.fullmatch(header.strip().lower())
+    return found[1].removesuffix(".") if found else ""
 
 
 def register(app: Flask, settings: Settings) -> None:

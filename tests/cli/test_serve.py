@@ -157,7 +157,8 @@ def test_gunicorn_itself_serves_with_the_same_settings(start, folder) -> None:
     assert server.wait() == 0
     server = start("gunicorn", "wsgi:app", cwd=ROOT, **variables)
     assert answer(server.url) == "Hello"
-    assert "gthread" in server.log
+    worker = gunicorn_options(Settings())["worker_class"]
+    assert f"Using worker: {worker.__name__}" in server.log
     assert server.stop() == 0
     assert list(folder.glob("closed-*"))
 

@@ -27,15 +27,19 @@ from caesar_server.contract import (
     option,
 )
 
-#: More than any of the clients would wait by itself before its second attempt, but for the AI SDK.
-RETRY_AFTER_S = 1.1
-
 
 @dataclass(frozen=True)
 class JournalOptions:
     """Where the backends write."""
 
     journal: str = option(help="File to write to, a JSON object a line.")
+
+
+@dataclass(frozen=True)
+class LimitedOptions(JournalOptions):
+    """What a refusal says."""
+
+    retry_after_s: float = option(help="When to come again.", unit="s", minimum=0)
 
 
 class JournalBackend(Backend):
@@ -70,12 +74,15 @@ class EndlessBackend(JournalBackend):
 class LimitedBackend(JournalBackend):
     """Refuses the first run for a prompt, and names the time after which to come again."""
 
+    options_schema = LimitedOptions
+    options: LimitedOptions
+
     def run(self, request: Request, context: Context) -> Iterator[Event]:
         """Fail, or answer if this prompt was there before."""
-        known = request.prompts[0] in Path(self.options.journal).read_text()
+        known = json.dumps(request.prompts[0]) in Path(self.options.journal).read_text()
         self.note(request, "tried")
         if not known:
-            raise RateLimitedError("Not so fast", retry_after_s=RETRY_AFTER_S)
+            raise RateLimitedError("Not so fast", retry_after_s=self.options.retry_after_s)
         yield ContentDelta("At last.")
         yield ChoiceFinished()
         yield Completed()

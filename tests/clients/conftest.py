@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +41,26 @@ FIXTURES: dict[str, Any] = {
     },
     "breaks": {"text": "Half an", "error": {"status": 503, "code": "lost", "message": "Gone"}},
 }
-#: The backends of client_backends.py.
-JOURNAL_BACKENDS = {
+#: Those of client_backends.py.
+BACKENDS = {
     "endless": "EndlessBackend",
     "limited": "LimitedBackend",
     "lost": "LostBackend",
+    "mirror": "MirrorBackend",
 }
+#: When to try again after a refusal: later than all clients but the AI SDK would by themselves.
+RETRY_AFTER_S = 1.1
+
+SETTINGS = f"""
+default_backend = "mock"
+workers = 2
+
+[backends]
+mock = {{ fixtures = "fixtures.json" }}
+endless = {{ journal = "journal" }}
+lost = {{ journal = "journal" }}
+limited = {{ journal = "journal", retry_after_s = {RETRY_AFTER_S} }}
+"""
 
 DEADLINE_S = 20.0
 #: How long a client of another process may take, in seconds; far more than it needs.
@@ -63,10 +78,12 @@ class Server:
 
     :param url: ``http://127.0.0.1:PORT``.
     :param journal: where the backends of client_backends.py note what they see.
+    :param retry_after_s: the delay that the backend ``limited`` names.
     """
 
     url: str
     journal: Path
+    retry_after_s: float = RETRY_AFTER_S
 
     @property
     def base_url(self) -> str:
@@ -105,13 +122,8 @@ def server(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     shutil.copy(HERE / "client_backends.py", folder)
     journal = folder / "journal"
     journal.touch()
-    tables = [f'[backends.{name}]\njournal = "journal"\n' for name in JOURNAL_BACKENDS]
-    (folder / "caesar-server.toml").write_text(
-        'default_backend = "mock"\nworkers = 2\n\n'
-        '[backends.mock]\nfixtures = "fixtures.json"\n\n' + "\n".join(tables)
-    )
-    classes = {**JOURNAL_BACKENDS, "mirror": "MirrorBackend"}
-    flags = [f"--backend={name}=client_backends:{kind}" for name, kind in classes.items()]
+    (folder / "caesar-server.toml").write_text(SETTINGS)
+    flags = [f"--backend={name}=client_backends:{kind}" for name, kind in BACKENDS.items()]
 
     def command(port: int) -> list[str]:
         return [sys.executable, "-m", "caesar_server", "serve", "--port", str(port), *flags]
@@ -132,22 +144,42 @@ def node() -> str:
 
 
 @pytest.fixture(scope="session")
-def run_node(node: str, server: Server) -> Callable[..., Any]:
-    """Run a scenario of a Node client against the server and return what it printed.
+def staying_node(node: str, server: Server) -> Callable[..., AbstractContextManager[Any]]:
+    """Run a scenario of a Node client against the server.
 
-    Called with the script, the scenario and the scenario's own arguments.
+    Called with the script, the scenario and the scenario's own arguments; gives what the scenario
+    returned, while the client's process is still there.
     """
 
-    def run(script: str, scenario: str, **arguments: Any) -> Any:
+    @contextmanager
+    def run(script: str, scenario: str, **arguments: Any) -> Iterator[Any]:
         given = {"baseURL": server.base_url, **arguments}
-        result = subprocess.run(
+        with subprocess.Popen(
             [node, script, scenario, json.dumps(given)],
             cwd=NODE_FOLDER,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=CLIENT_WITHIN_S,
-        )
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
+        ) as client:
+            try:
+                printed = client.stdout.readline()
+                assert printed, "it failed, see its standard error"
+                yield json.loads(printed)
+                assert client.poll() is None
+                client.communicate(timeout=CLIENT_WITHIN_S)
+                assert client.returncode == 0
+            finally:
+                client.kill()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_node(staying_node: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
+    """Return what a scenario of a Node client returned; see ``staying_node``."""
+
+    def run(script: str, scenario: str, **arguments: Any) -> Any:
+        with staying_node(script, scenario, **arguments) as result:
+            return result
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -115,6 +116,22 @@ def test_research_metadata_progress_and_references(client):
     assert [step["message"] for step in progress][-1] == "Reading"
 
 
+@pytest.mark.parametrize("value", [{"reasoning_loops": 4}, {"reasoning_loops": "4"}])
+def test_metadata_arrives_at_the_backend(client, value):
+    """The SDK has ``metadata`` for chats, of strings only by its types; completions need more."""
+    text = client.completions.create(
+        model="mirror", prompt="x", extra_body={"metadata": value, "team": "blue"}
+    )
+    asked = json.loads(text.choices[0].text)
+    assert (asked["parameters"]["auto"], asked["parameters"]["reasoning_loops"]) == (False, 4)
+    assert asked["extra"] == {"team": "blue"}
+    chat = client.chat.completions.create(
+        model="mirror", messages=[{"role": "user", "content": "x"}], metadata=value
+    )
+    asked = json.loads(chat.choices[0].message.content)
+    assert (asked["parameters"]["auto"], asked["parameters"]["reasoning_loops"]) == (False, 4)
+
+
 def test_models(client):
     assert "caesar-research" in [model.id for model in client.models.list()]
     assert client.models.retrieve("mock").owned_by == "caesar-server"
@@ -126,7 +143,7 @@ def test_models(client):
 def test_an_error_before_the_answer_is_raised_with_its_words(client, stream):
     with pytest.raises(openai.BadRequestError, match="Not that") as caught:
         client.completions.create(model=MODEL, prompt="refused", stream=stream)
-    assert (caught.value.code, caught.value.type) == ("bad_idea", "server_error")
+    assert (caught.value.code, caught.value.type) == ("bad_idea", "invalid_request_error")
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model=MODEL, prompt="x", stream=stream, temperature=3)
     assert caught.value.param == "temperature"
@@ -142,7 +159,33 @@ def test_an_error_in_mid_stream_is_raised_after_the_text_so_far(client):
     assert caught.value.code == "lost"
 
 
-def test_a_limit_is_retried_after_the_delay_that_it_names(server):
+def test_errors_of_a_chat_are_raised_alike(client):
+    def ask(prompt: str) -> Any:
+        messages: Any = [{"role": "user", "content": prompt}]
+        return client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+
+    with pytest.raises(openai.BadRequestError, match="Not that"):
+        ask("refused")
+    texts = []
+    with pytest.raises(openai.APIError, match="Gone") as caught:
+        for chunk in ask("breaks"):
+            texts.append(chunk.choices[0].delta.content)
+    assert texts == ["Half", " an"]
+    assert caught.value.code == "lost"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_limit_is_retried_after_the_delay_that_it_names(server, stream):
+    prompt = f"openai-python limited {stream}"
+    with openai.OpenAI(base_url=server.base_url, api_key="test") as client:
+        answer = client.completions.create(model="limited", prompt=prompt, stream=stream)
+        chunks = list(answer) if stream else [answer]
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "At last."
+    first, second = server.attempts(prompt)
+    assert second - first >= server.retry_after_s
+
+
+def test_each_attempt_says_which_one_it_is(server):
     attempts: list[str | None] = []
     hooks = {"request": [lambda r: attempts.append(r.headers.get("x-stainless-retry-count"))]}
     with (
@@ -175,6 +218,51 @@ def test_a_client_that_closes_early_ends_the_run(server, client):
         assert chunk.choices[0].text == "tick "
     stream.close()
     assert server.wait_for_end_of("openai-sync")
+
+
+def test_a_plain_call_that_times_out_ends_the_run(server):
+    with (
+        openai.OpenAI(
+            base_url=server.base_url, api_key="test", max_retries=0, timeout=0.5
+        ) as client,
+        pytest.raises(openai.APITimeoutError),
+    ):
+        client.completions.create(model="endless", prompt="openai-late")
+    assert server.wait_for_end_of("openai-late")
+
+
+def test_the_asynchronous_client_retries_too(server):
+    async def talk() -> None:
+        async with openai.AsyncOpenAI(base_url=server.base_url, api_key="test") as client:
+            limited = await client.completions.create(
+                model="limited", prompt="openai-async limited"
+            )
+            assert limited.choices[0].text == "At last."
+            with pytest.raises(openai.InternalServerError):
+                await client.completions.create(model="lost", prompt="openai-async lost")
+
+    asyncio.run(talk())
+    first, second = server.attempts("openai-async limited")
+    assert second - first >= server.retry_after_s
+    assert len(server.attempts("openai-async lost")) == 1
+
+
+def test_the_asynchronous_client_reads_usage_and_sends_metadata(server):
+    async def talk() -> None:
+        async with openai.AsyncOpenAI(base_url=server.base_url, api_key="test") as client:
+            stream = await client.completions.create(
+                model="mirror",
+                prompt="x",
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body={"metadata": {"reasoning_loops": 4}},
+            )
+            *chunks, last = [chunk async for chunk in stream]
+            assert last.usage.prompt_tokens == 1
+            asked = json.loads("".join(chunk.choices[0].text for chunk in chunks))
+            assert asked["parameters"]["reasoning_loops"] == 4
+
+    asyncio.run(talk())
 
 
 def test_the_asynchronous_client(server):

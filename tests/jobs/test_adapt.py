@@ -85,9 +85,7 @@ BACKGROUND = (
     "Passages:\na passage"
 )
 IN_ONE_TEXT = (
-    f"{BACKGROUND}\n\n"
-    "Since then:\nuser: Really?\nassistant: Yes.\n\n"
-    "Follow-up question: And then?"
+    f"{BACKGROUND}\n\nSince then:\nuser: Really?\nassistant: Yes.\n\nFollow-up question: And then?"
 )
 AUTO = ResearchParameters(auto=True, excluded_domains=("x.org",))
 
@@ -320,7 +318,7 @@ def test_what_only_a_completion_has_is_refused_dropped_or_kept(name, accepted):
 )
 def test_prompts_that_it_cannot_take_are_refused(prompts, flag, accepted):
     request = CompletionRequest(prompts=prompts)
-    error = refusal(request, able(accepted, **{"prompts": False, "token_prompts": False}))
+    error = refusal(request, able(accepted, prompts=False, token_prompts=False))
     assert (error.param, error.info().code) == ("prompt", "unsupported_parameter")
     capable = able(accepted, **{flag: True})
     if accepted == "completion":
@@ -366,16 +364,11 @@ def test_a_backend_never_gets_what_it_did_not_ask_for(request, capabilities):
     try:
         fitted = fit(request, capabilities, "llama")
     except InvalidRequestError as error:
-        assert error.param in {
-            "model",
-            "prompt",
-            "n",
-            "best_of",
-            "logprobs",
-            "echo",
-            "suffix",
-        }
-        assert error.param not in capabilities.ignores
+        param = error.param
+        fitted = None
+    if fitted is None:
+        assert param in {"model", "prompt", "n", "best_of", "logprobs", "echo", "suffix"}
+        assert param not in capabilities.ignores
         return
     assert fitted.type in capabilities.accepts
     sampling = getattr(fitted, "sampling", Sampling())

@@ -33,10 +33,9 @@ from caesar_server.contract import (
     StatusChanged,
     UsageCounted,
 )
-from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
 from caesar_server.mock.backend import MockBackend, MockOptions
-from caesar_server.testing import BackendConformance
+from caesar_server.mock.fixtures import MockError
+from caesar_server.testing import BackendConformance, collect_events, make_context
 
 FIXTURES = {
     "hi": "Hello, world!",
@@ -65,7 +64,7 @@ def ask(tmp_path: Path) -> Ask:
     path.write_text(json.dumps(FIXTURES))
     backend = MockBackend(MockOptions(fixtures=str(path)))
     backend.open()
-    return lambda request: list(run_events(backend, request, RunContext("x")))
+    return lambda request: collect_events(backend, request)
 
 
 def complete(*prompts: str, echo: bool = False, **sampling: Any) -> CompletionRequest:
@@ -107,7 +106,7 @@ def test_another_prompt_is_repeated(ask: Ask) -> None:
 
 @given(st.text())
 def test_the_repeated_text_is_exactly_the_prompt(prompt: str) -> None:
-    events = list(run_events(MockBackend(), complete(prompt), RunContext("x")))
+    events = collect_events(MockBackend(), complete(prompt))
     assert texts(events).get(0, "") == prompt
 
 
@@ -149,7 +148,22 @@ def test_findings_come_before_the_text(ask: Ask) -> None:
 
 
 def test_an_error_alone_is_the_first_event(ask: Ask) -> None:
-    assert ask(complete("refuse", echo=True)) == [Failed(ErrorInfo("no", "nope", status=403))]
+    refused = ErrorInfo("no", "nope", type="invalid_request_error", status=403)
+    assert ask(complete("refuse", echo=True)) == [Failed(refused)]
+
+
+@pytest.mark.parametrize(
+    ("status", "type_"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (429, "rate_limit_error"),
+        (503, "server_error"),
+    ],
+)
+def test_an_error_without_a_type_has_that_of_its_status(status: int, type_: str) -> None:
+    assert MockError(message="no", status=status).info().type == type_
+    assert MockError(message="no", status=status, type="own").info().type == "own"
 
 
 def test_an_error_after_a_text_breaks_it_off(ask: Ask) -> None:
@@ -191,7 +205,7 @@ def test_a_chat_is_about_its_last_user_message_and_counts_them_all(ask: Ask) -> 
 def test_what_it_does_not_take_is_refused_before_anything_is_said(
     request_: Request, param: str | None
 ) -> None:
-    events = MockBackend().run(request_, RunContext("x"))
+    events = MockBackend().run(request_, make_context())
     with pytest.raises(InvalidRequestError) as caught:
         next(events)
     assert caught.value.param == param

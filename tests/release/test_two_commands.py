@@ -17,6 +17,7 @@ MADE_BY_TOOLS = (
     "*.egg-info",
     "build",
     "dist",
+    "node_modules",
     ".*_cache",
     "__pycache__",
     "_build",

@@ -25,12 +25,12 @@ FIELDS = setting_fields()
 @pytest.mark.parametrize(
     "field", [*FIELDS.values(), *option_fields(ModelRoute)], ids=lambda field: field.name
 )
-def test_help_is_one_sentence(field):
+def test_help_is_one_sentence(field) -> None:
     assert re.fullmatch(r"[A-Z][^.]*(?:\.[^. ]+)*\.", field.info.help), field.info.help
 
 
 @pytest.mark.parametrize("name", [n for n, f in FIELDS.items() if f.type in (int, float)])
-def test_number_is_bounded_and_its_default_within(name):
+def test_number_is_bounded_and_its_default_within(name) -> None:
     field = FIELDS[name]
     assert field.info.minimum is not None
     assert field.info.maximum is not None
@@ -38,21 +38,21 @@ def test_number_is_bounded_and_its_default_within(name):
 
 
 @pytest.mark.parametrize("name", [n for n in FIELDS if re.search(r"_(s|bytes)$", n)])
-def test_unit_in_the_name_is_the_unit(name):
+def test_unit_in_the_name_is_the_unit(name) -> None:
     assert name.endswith(f"_{FIELDS[name].info.unit}")
 
 
-def test_names_of_variables_and_flags_are_unique():
+def test_names_of_variables_and_flags_are_unique() -> None:
     assert len({environment_name(name) for name in FIELDS}) == len(FIELDS)
     assert len({flag_name(name) for name in FIELDS}) == len(FIELDS)
 
 
-def test_settings_are_frozen():
+def test_settings_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings().port = 1
 
 
-def test_repr_shows_no_option_of_a_backend():
+def test_repr_shows_no_option_of_a_backend() -> None:
     settings = Settings(
         backends={"upstream": {"api_key": "hush"}},
         models={"gpt": ModelRoute(backend="upstream", options={"api_key": "hush"})},
@@ -63,7 +63,7 @@ def test_repr_shows_no_option_of_a_backend():
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST."]
 )
-def test_loopback_needs_no_permission(host):
+def test_loopback_needs_no_permission(host) -> None:
     assert is_loopback(host)
     check_exposure(Settings(host=host))
 
@@ -71,7 +71,7 @@ def test_loopback_needs_no_permission(host):
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", "", "::", "10.0.0.1", "example.com", "localhost.evil.com"]
 )
-def test_other_hosts_need_permission(host):
+def test_other_hosts_need_permission(host) -> None:
     assert not is_loopback(host)
     with pytest.raises(SettingsError, match="--insecure"):
         check_exposure(Settings(host=host))

@@ -26,7 +26,7 @@ def sections() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("field", setting_fields().values(), ids=lambda field: field.name)
-def test_setting_is_described(sections, field):
+def test_setting_is_described(sections, field) -> None:
     text = sections[field.name]
     for part in (field.info.help, field.type_name, field.range, field.info.unit or ""):
         assert part in text
@@ -35,11 +35,11 @@ def test_setting_is_described(sections, field):
         assert flag_name(field.name) in text
 
 
-def test_numbers_are_written_out(sections):
+def test_numbers_are_written_out(sections) -> None:
     assert "1024 to 1073741824" in sections["max_body_bytes"]
     assert "10485760" in sections["max_body_bytes"]
 
 
-def test_parts_of_a_route_are_described(sections):
+def test_parts_of_a_route_are_described(sections) -> None:
     assert "must be set" in sections["models.NAME.backend"]
     assert {"models.NAME.model", "models.NAME.options"} <= set(sections)

@@ -41,14 +41,14 @@ def problems(**sources) -> list[str]:
     return list(caught.value.problems)
 
 
-def test_nothing_given_is_the_defaults():
+def test_nothing_given_is_the_defaults() -> None:
     loaded = load_settings(environ={})
     assert loaded.settings == Settings()
     assert set(loaded.origins.values()) == {"default"}
     assert set(loaded.origins) == set(setting_fields())
 
 
-def test_command_line_wins_over_environment_over_file_over_default(folder):
+def test_command_line_wins_over_environment_over_file_over_default(folder) -> None:
     file = "port = 1\nworkers = 1\nthreads = 11"
     environ = {"CAESAR_SERVER_PORT": "2", "CAESAR_SERVER_WORKERS": "2"}
     loaded = load(file, environ, {"port": "3"})
@@ -60,7 +60,7 @@ def test_command_line_wins_over_environment_over_file_over_default(folder):
     assert origins["host"] == "default"
 
 
-def test_process_environment_is_read_unless_another_is_given(monkeypatch):
+def test_process_environment_is_read_unless_another_is_given(monkeypatch) -> None:
     monkeypatch.setenv("CAESAR_SERVER_PORT", "77")
     assert load_settings().settings.port == 77
     assert load_settings(environ={}).settings.port == 8000
@@ -80,12 +80,12 @@ def test_process_environment_is_read_unless_another_is_given(monkeypatch):
         ("port", "", 8000),
     ],
 )
-def test_variable_is_read_as_the_type_of_its_setting(name, text, value):
+def test_variable_is_read_as_the_type_of_its_setting(name, text, value) -> None:
     settings = load(environ={f"CAESAR_SERVER_{name.upper()}": text}).settings
     assert getattr(settings, name) == value
 
 
-def test_tables_of_the_file(folder):
+def test_tables_of_the_file(folder) -> None:
     loaded = load(
         """
         [models."gpt-4.1"]
@@ -106,7 +106,7 @@ def test_tables_of_the_file(folder):
     assert loaded.origins["backends.upstream.url"] == f"file {folder / 'caesar-server.toml'}"
 
 
-def test_variable_steps_into_a_table_and_wins_over_the_file_there():
+def test_variable_steps_into_a_table_and_wins_over_the_file_there() -> None:
     loaded = load(
         '[backends.local_llm]\nmodel_path = "a.gguf"\ngreeting = "Hi"\n[backends.echo]\nx = 1',
         {"CAESAR_SERVER_BACKENDS__LOCAL_LLM__MODEL_PATH": "b.gguf"},
@@ -120,7 +120,7 @@ def test_variable_steps_into_a_table_and_wins_over_the_file_there():
     )
 
 
-def test_other_files_can_be_named(folder):
+def test_other_files_can_be_named(folder) -> None:
     other = write(folder / "other.toml", "port = 5")
     third = write(folder / "third.toml", "port = 6")
     write(folder / "caesar-server.toml", "port = 4")
@@ -130,12 +130,12 @@ def test_other_files_can_be_named(folder):
     assert load_settings(environ=environ, config=third).settings.port == 6
 
 
-def test_byte_order_mark_is_no_part_of_the_file(folder):
+def test_byte_order_mark_is_no_part_of_the_file(folder) -> None:
     (folder / "caesar-server.toml").write_bytes(b"\xef\xbb\xbfport = 4")
     assert load_settings(environ={}).settings.port == 4
 
 
-def test_missing_named_file_is_refused(folder):
+def test_missing_named_file_is_refused(folder) -> None:
     path = folder / "none.toml"
     with pytest.raises(SettingsError, match=f"{path}: does not exist .--config names it"):
         load_settings(environ={}, config=path)
@@ -152,7 +152,7 @@ def test_missing_named_file_is_refused(folder):
         (None, ["cannot be read"]),
     ],
 )
-def test_unreadable_file_is_named_with_the_reason(folder, content, words):
+def test_unreadable_file_is_named_with_the_reason(folder, content, words) -> None:
     path = folder / "caesar-server.toml"
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(SettingsError) as caught:
@@ -194,12 +194,12 @@ def test_unreadable_file_is_named_with_the_reason(folder, content, words):
         ({"file": '[models.m]\nmodel = "x"'}, "FILE: models.m.backend: required and missing"),
     ],
 )
-def test_bad_value_is_refused_with_its_place_and_cure(folder, sources, problem):
+def test_bad_value_is_refused_with_its_place_and_cure(folder, sources, problem) -> None:
     (found,) = problems(**sources)
     assert problem.replace("FILE", f"file {folder / 'caesar-server.toml'}") in found
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_told_at_once() -> None:
     found = problems(
         file='hots = "x"\nthreads = 1',
         environ={"CAESAR_SERVER_WORKERS": "none", "CAESAR_SERVER_X": "1"},
@@ -210,7 +210,7 @@ def test_all_problems_are_told_at_once():
         assert any(word in problem for problem in found)
 
 
-def test_what_may_be_a_secret_is_not_quoted():
+def test_what_may_be_a_secret_is_not_quoted() -> None:
     for sources in (
         {"file": 'backends = "hush"'},
         {"file": '[backends]\nupstream = "hush"'},
@@ -222,7 +222,7 @@ def test_what_may_be_a_secret_is_not_quoted():
         assert "hush" not in problem
 
 
-def test_problem_found_later_can_be_located(folder):
+def test_problem_found_later_can_be_located(folder) -> None:
     loaded = load('default_backend = "ehco"\n[models.m]\nbackend = "x"')
     file = f"file {folder / 'caesar-server.toml'}"
     assert loaded.locate("default_backend: unknown") == f"{file}: default_backend: unknown"

@@ -10,8 +10,6 @@ import pytest
 from caesar_server.jobs.context import RunContext
 from caesar_server.testing import FakeClock
 
-Start = Callable[[Callable[[], object]], "list[object]"]
-
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., threading.Thread]]:
@@ -96,13 +94,20 @@ def test_what_a_callback_raises_comes_out_where_the_clock_is_turned() -> None:
 def test_a_waiter_leaves_when_its_time_has_come(start: Callable[..., threading.Thread]) -> None:
     clock = FakeClock()
     results: list[bool] = []
-    start(lambda: results.append(clock.wait(threading.Event(), 10)))
+    thread = start(lambda: results.append(clock.wait(threading.Event(), 10)))
     clock.wait_for_waiters(1)
     clock.advance(9.5)
-    assert results == []
+    clock.wait_for_waiters(1)
     clock.advance(0.5)
-    clock.advance(0)
-    assert clock.wait(threading.Event(), 0) is False
+    thread.join(10)
+    assert results == [False]
+
+
+def test_no_time_at_all_is_no_wait() -> None:
+    event = threading.Event()
+    assert FakeClock().wait(event, 0) is False
+    event.set()
+    assert FakeClock().wait(event, 0) is True
 
 
 def test_after_a_turn_the_waiters_whose_time_is_over_have_left(

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +17,14 @@ from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.testing import Gate, LiveServer, scripted_backend
 from caesar_server.web.gone import SocketWatch
+
+
+@contextmanager
+def watching(watch: SocketWatch, sock: socket.socket | None, callback: Any) -> Iterator[None]:
+    """Watch a socket while the block lasts."""
+    stop = watch.watch(sock, callback)
+    yield
+    stop()
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_a_hang_up_calls_back_once(watch, pair):
     ours, theirs = pair
     called = threading.Semaphore(0)
-    with watch.watching(ours, called.release):
+    with watching(watch, ours, called.release):
         theirs.close()
         assert called.acquire(timeout=10)
         assert not called.acquire(blocking=False)
@@ -45,8 +54,16 @@ def test_a_hang_up_calls_back_once(watch, pair):
 def test_half_closing_counts_as_leaving(watch, pair):
     ours, theirs = pair
     called = threading.Event()
-    with watch.watching(ours, called.set):
+    with watching(watch, ours, called.set):
         theirs.shutdown(socket.SHUT_WR)
+        assert called.wait(10)
+
+
+def test_a_client_that_left_before_is_noticed_too(watch, pair):
+    ours, theirs = pair
+    theirs.close()
+    called = threading.Event()
+    with watching(watch, ours, called.set):
         assert called.wait(10)
 
 
@@ -55,7 +72,7 @@ def test_data_is_no_hang_up(watch, pair):
     other, far = socket.socketpair()
     with other, far:
         data_seen, hung_up = threading.Event(), threading.Event()
-        with watch.watching(ours, data_seen.set), watch.watching(other, hung_up.set):
+        with watching(watch, ours, data_seen.set), watching(watch, other, hung_up.set):
             theirs.sendall(b"the next request")
             far.close()
             assert hung_up.wait(10)
@@ -65,9 +82,9 @@ def test_data_is_no_hang_up(watch, pair):
 def test_after_the_block_nothing_is_called(watch, pair):
     ours, theirs = pair
     early, late = threading.Event(), threading.Event()
-    with watch.watching(ours, early.set):
+    with watching(watch, ours, early.set):
         pass
-    with watch.watching(ours, late.set):
+    with watching(watch, ours, late.set):
         theirs.close()
         assert late.wait(10)
     assert not early.is_set()
@@ -82,7 +99,7 @@ def test_a_callback_that_raises_does_not_end_the_watch(watch, pair, caplog):
         def fail() -> None:
             raise ZeroDivisionError
 
-        with watch.watching(ours, fail), watch.watching(other, called.set):
+        with watching(watch, ours, fail), watching(watch, other, called.set):
             theirs.close()
             far.close()
             assert called.wait(10)
@@ -94,14 +111,14 @@ def test_no_thread_before_the_first_socket_and_none_after_close(pair):
         return {thread.name for thread in threading.enumerate()}
 
     watch = SocketWatch()
-    with watch.watching(None, lambda: None):
+    with watching(watch, None, lambda: None):
         assert "caesar-gone" not in names()
-    with watch.watching(pair[0], lambda: None):
+    with watching(watch, pair[0], lambda: None):
         assert "caesar-gone" in names()
     watch.close()
     watch.close()
     assert "caesar-gone" not in names()
-    with watch.watching(pair[0], lambda: None):
+    with watching(watch, pair[0], lambda: None):
         assert "caesar-gone" not in names()
 
 

@@ -1,8 +1,8 @@
 from collections.abc import Callable
 
 import pytest
-from caesar_backend_echo import EchoBackend, EchoOptions
 
+from caesar_backend_echo import EchoBackend, EchoOptions
 from caesar_server.contract import (
     ChoiceFinished,
     Completed,
@@ -14,7 +14,7 @@ from caesar_server.contract import (
     UsageCounted,
 )
 from caesar_server.contract.options import parse_options
-from caesar_server.jobs.context import RunContext
+from caesar_server.testing import collect_events
 
 Ask = Callable[..., list[Event]]
 
@@ -25,7 +25,7 @@ def ask() -> Ask:
 
     def ask(*prompts: str, prefix: str = "", echo: bool = False, **sampling: object) -> list[Event]:
         request = CompletionRequest(prompts=prompts, echo=echo, sampling=Sampling(**sampling))
-        return list(EchoBackend(EchoOptions(prefix)).run(request, RunContext("job")))
+        return collect_events(EchoBackend(EchoOptions(prefix)), request)
 
     return ask
 

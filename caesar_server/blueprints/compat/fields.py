@@ -12,6 +12,8 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
+from caesar_server.blueprints.compat import json_schemas
+
 _MAX_SHOWN = 60
 
 
@@ -45,7 +47,11 @@ class Integer(fields.Integer):
     def __init__(
         self, *, low: int | None = None, high: int | None = None, coerce: bool = False, **kw: Any
     ) -> None:
-        super().__init__(metadata=_bounds(low, high), **kw)
+        if coerce and low is not None and high is not None:
+            schema = json_schemas.coerced_integer(low, high)
+        else:
+            schema = json_schemas.bounds(low, high)
+        super().__init__(metadata=_described(kw, schema), **kw)
         self.low, self.high, self.coerce = low, high, coerce
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> int:
@@ -64,7 +70,7 @@ class Number(fields.Float):
     """A finite JSON number within bounds; booleans and strings are none."""
 
     def __init__(self, *, low: float | None = None, high: float | None = None, **kw: Any) -> None:
-        super().__init__(metadata=_bounds(low, high), **kw)
+        super().__init__(metadata=_described(kw, json_schemas.bounds(low, high)), **kw)
         self.low, self.high = low, high
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> float:
@@ -81,7 +87,8 @@ class Boolean(fields.Boolean):
     """
 
     def __init__(self, *, coerce: bool = False, **kw: Any) -> None:
-        super().__init__(**kw)
+        schema = json_schemas.COERCED_BOOLEAN if coerce else {}
+        super().__init__(metadata=_described(kw, schema), **kw)
         self.coerce = coerce
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> bool:
@@ -96,7 +103,8 @@ class Text(fields.String):
     """A JSON string, at least ``min_length`` characters long."""
 
     def __init__(self, *, min_length: int = 0, **kw: Any) -> None:
-        super().__init__(metadata={"minLength": min_length} if min_length else {}, **kw)
+        schema = {"minLength": min_length} if min_length else {}
+        super().__init__(metadata=_described(kw, schema), **kw)
         self.min_length = min_length
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> str:
@@ -116,7 +124,7 @@ class Object(fields.Dict):
         return value
 
 
-class Array(fields.List):
+class Array(fields.List[Any]):
     """A JSON array.  The first wrong item ends it: there may be millions of them."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> list[Any]:
@@ -126,14 +134,17 @@ class Array(fields.List):
 
     def _item(self, index: int, item: Any, data: Any, kw: Mapping[str, Any]) -> Any:
         try:
-            # not None, which a field would take for an absent value
-            return self.inner.deserialize(item, str(index), data, **kw)
+            # Not deserialize(): it has its own words for null, which is no absent item here.
+            return self.inner._deserialize(item, str(index), data, **kw)
         except ValidationError as error:
             raise ValidationError({index: error.messages}) from None
 
 
 class Prompt(fields.Field[Any]):
     """One or several prompts: text or token ids.  Returns a tuple of them."""
+
+    def __init__(self, **kw: Any) -> None:
+        super().__init__(metadata=_described(kw, json_schemas.PROMPT), **kw)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> Any:
         if isinstance(value, str):
@@ -143,7 +154,7 @@ class Prompt(fields.Field[Any]):
         if not value:
             raise wrong("at least one prompt", value)
         if all(_is_token(item) for item in value):
-            return (tuple(value),)
+            return (tuple(map(int, value)),)
         kinds = {type(item) for item in value}
         if len(kinds) > 1:
             raise ValidationError("expected prompts of one type, got an array of mixed types")
@@ -153,13 +164,16 @@ class Prompt(fields.Field[Any]):
         if isinstance(value, str) and value:
             return value
         if isinstance(value, list) and value and all(_is_token(item) for item in value):
-            return tuple(value)
+            return tuple(map(int, value))
         error = wrong("a non-empty string or token ids (integers from 0)", value)
         raise error if index is None else ValidationError({index: error.messages})
 
 
 class Stop(fields.Field[Any]):
     """Nothing, a string or up to four strings, none of them empty.  Returns a tuple."""
+
+    def __init__(self, **kw: Any) -> None:
+        super().__init__(metadata=_described(kw, json_schemas.STOP), **kw)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> Any:
         stops = [value] if isinstance(value, str) else value
@@ -179,6 +193,9 @@ class Stop(fields.Field[Any]):
 class LogitBias(fields.Field[Any]):
     """Token id -> bias from -100 to 100.  Returns a dict with integer keys."""
 
+    def __init__(self, **kw: Any) -> None:
+        super().__init__(metadata=_described(kw, json_schemas.LOGIT_BIAS), **kw)
+
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> Any:
         if not isinstance(value, dict):
             raise wrong("an object of token ids and numbers from -100 to 100", value)
@@ -196,7 +213,9 @@ class LogitBias(fields.Field[Any]):
 
 
 def _is_token(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**31
+    # as for Integer, 4.0 counts as 4
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    return whole and 0 <= value < 2**31
 
 
 def _is_id(key: str) -> bool:
@@ -222,7 +241,6 @@ def _range(low: float | None, high: float | None) -> str:
     return f" of at least {low}" if low is not None else ""
 
 
-def _bounds(low: float | None, high: float | None) -> dict[str, float]:
-    """Return the bounds as JSON Schema names them, for the API description."""
-    bounds = {"minimum": low, "maximum": high}
-    return {name: bound for name, bound in bounds.items() if bound is not None}
+def _described(kw: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a field's JSON Schema together with the ``metadata`` of its definition."""
+    return {**schema, **kw.pop("metadata", {})}

@@ -6,6 +6,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
+from caesar_server.blueprints.compat import json_schemas
 from caesar_server.blueprints.compat.fields import shown, wrong
 from caesar_server.contract.request import Message, Part
 
@@ -16,6 +17,9 @@ _FILE_KEYS = ("file_id", "fileData", "file_data")
 
 class MessageField(fields.Field[Any]):
     """One message of a chat.  Returns a :class:`~caesar_server.contract.Message`."""
+
+    def __init__(self, **kw: Any) -> None:
+        super().__init__(metadata=json_schemas.MESSAGE, **kw)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> Message:
         if not isinstance(value, dict):

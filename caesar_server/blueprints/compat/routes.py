@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
@@ -130,8 +131,7 @@ def _answer(
     answer = Answer(call.request, resolved.backend.capabilities, parts.settings.compat_usage)
     if call.stream:
         return _stream(parts, job, resolved, answer, wire)
-    with parts.watch.watching(client_socket(request.environ), lambda: parts.runner.cancel(job.id)):
-        return jsonify(wire.fold(_pieces(parts, job, answer), fitted.choices))
+    return jsonify(wire.fold(_pieces(parts, job, answer), fitted.choices))
 
 
 def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequest]) -> None:
@@ -150,16 +150,24 @@ def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequ
 
 
 def _pieces(parts: Services, job: Job, answer: Answer) -> Iterator[Piece]:
-    """Run ``job`` in this thread and yield its pieces.
+    """Run ``job`` in this thread and yield its pieces; a client that leaves cancels it.
 
     :raises AnswerError: if it fails.
     """
     started = False
-    for record in parts.runner.run_inline(job):
-        if isinstance(record.event, Failed):
-            raise AnswerError(record.event.error, started=started)
-        started = started or record.seq > 1
-        yield from answer.pieces(record.event)
+    with ExitStack() as watching:
+        for record in parts.runner.run_inline(job):
+            if record.seq == 1:
+                # Not before: a client that has left already would cancel a job that is not there.
+                watching.callback(
+                    parts.watch.watch(
+                        client_socket(request.environ), lambda: parts.runner.cancel(job.id)
+                    )
+                )
+            if isinstance(record.event, Failed):
+                raise AnswerError(record.event.error, started=started)
+            started = started or record.seq > 1
+            yield from answer.pieces(record.event)
 
 
 def _stream(

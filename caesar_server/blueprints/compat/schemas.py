@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from marshmallow import (
-    EXCLUDE,
     INCLUDE,
     Schema,
     ValidationError,
     fields,
     post_load,
-    pre_load,
     validates_schema,
 )
 
+from caesar_server.blueprints.compat import json_schemas
 from caesar_server.blueprints.compat.fields import (
     Array,
     Boolean,
@@ -30,9 +29,14 @@ from caesar_server.blueprints.compat.fields import (
     Prompt,
     Stop,
     Text,
-    wrong,
 )
 from caesar_server.blueprints.compat.messages import MessageField
+from caesar_server.blueprints.compat.nested_schemas import (
+    MetadataSchema,
+    NullIsAbsent,
+    StreamOptionsSchema,
+    means,
+)
 from caesar_server.contract.request import (
     ChatRequest,
     CompletionRequest,
@@ -65,64 +69,6 @@ class Call(Generic[R]):
     include_usage: bool
 
 
-class NullIsAbsent(Schema):
-    """A schema for which ``null`` and absent are the same (vllm#19862: null crashed)."""
-
-    @pre_load
-    def drop_nulls(self, data: Any, **kwargs: Any) -> Any:
-        """Remove the members that are null."""
-        if not isinstance(data, Mapping):
-            raise wrong("an object", data)
-        return {key: value for key, value in data.items() if value is not None}
-
-
-class StreamOptionsSchema(NullIsAbsent):
-    """``stream_options``; ``include_obfuscation`` is accepted without effect."""
-
-    class Meta:
-        unknown = EXCLUDE
-
-    include_usage = Boolean(load_default=False)
-    include_obfuscation = Boolean()
-
-
-class MetadataSchema(NullIsAbsent):
-    """``metadata``: Caesar's research parameters among whatever else the caller keeps there.
-
-    Values may be strings (``"4"``, ``"true"``), as OpenAI types metadata.
-    """
-
-    class Meta:
-        unknown = EXCLUDE
-
-    auto = Boolean(coerce=True)
-    reasoning_loops = Integer(low=1, high=10, coerce=True)
-    # the older name of the same (version 2025-08-08)
-    compute_units = Integer(low=1, high=10, coerce=True)
-    source_timeout = Integer(low=3, high=180, coerce=True)
-    reasoning_mode = Boolean(coerce=True)
-    allow_early_exit = Boolean(coerce=True)
-    exclude_social = Boolean(coerce=True)
-    excluded_domains = Array(Text(min_length=1))
-    system_prompt = Text()
-    model = Text(min_length=1)
-    collection_ids = Array(Text(min_length=1))
-
-    @post_load
-    def make(self, data: dict[str, Any], **kwargs: Any) -> ResearchParameters:
-        """Return the parameters; without any of them the mode is auto."""
-        if not data:
-            return ResearchParameters(auto=True)
-        compute_units = data.pop("compute_units", None)
-        if compute_units is not None:
-            data.setdefault("reasoning_loops", compute_units)
-        if "source_timeout" in data:
-            data["source_timeout_s"] = data.pop("source_timeout")
-        for name in ("excluded_domains", "collection_ids"):
-            data[name] = tuple(data.get(name, ()))
-        return ResearchParameters(**data)
-
-
 class GenerationSchema(NullIsAbsent):
     """What completions and chat have in common."""
 
@@ -142,20 +88,55 @@ class GenerationSchema(NullIsAbsent):
         "n",
     )
 
-    model = Text(required=True, min_length=1)
-    max_tokens = Integer(low=1)
-    temperature = Number(low=0, high=2)
-    top_p = Number(low=0, high=1)
-    frequency_penalty = Number(low=-2, high=2)
-    presence_penalty = Number(low=-2, high=2)
-    logit_bias = LogitBias()
-    seed = Integer(low=-(2**63), high=2**63 - 1)
-    stop = Stop()
-    n = Integer(low=1, high=128)
-    stream = Boolean(load_default=False)
-    stream_options = fields.Nested(StreamOptionsSchema)
-    user = Text()
-    metadata = fields.Nested(MetadataSchema)
+    model = Text(
+        required=True,
+        min_length=1,
+        metadata=means(
+            "Which backend answers: a name that `GET /compat/models` lists, or any other for the "
+            "default backend.",
+            examples=["caesar-research"],
+        ),
+    )
+    max_tokens = Integer(
+        low=1, metadata=means("The most tokens to generate for a choice.", examples=[150])
+    )
+    temperature = Number(
+        low=0, high=2, metadata=means("Sampling temperature.", default=1, examples=[0.7])
+    )
+    top_p = Number(
+        low=0,
+        high=1,
+        metadata=means("Nucleus sampling: the probability mass to draw from.", default=1),
+    )
+    frequency_penalty = Number(
+        low=-2, high=2, metadata=means("Penalty for tokens by how often they occurred.", default=0)
+    )
+    presence_penalty = Number(
+        low=-2, high=2, metadata=means("Penalty for tokens that occurred at all.", default=0)
+    )
+    logit_bias = LogitBias(
+        metadata=means("Token id to what is added to its logit.", examples=[{"50256": -100}])
+    )
+    seed = Integer(
+        low=-(2**63),
+        high=2**63 - 1,
+        metadata=means("Same seed and request, same text, where a backend can.", examples=[42]),
+    )
+    stop = Stop(
+        metadata=means("The text ends before the first of these that occurs.", examples=[["###"]])
+    )
+    n = Integer(low=1, high=128, metadata=means("Choices for each prompt.", default=1))
+    stream = Boolean(
+        load_default=False, metadata=means("Answer with server-sent events while the text grows.")
+    )
+    stream_options = fields.Nested(StreamOptionsSchema, metadata=means("Only with `stream: true`."))
+    user = Text(metadata=means("The caller's own id of the end user."))
+    metadata = fields.Nested(
+        MetadataSchema,
+        metadata=means(
+            "How to do research.  Without any of its keys the backend chooses (auto mode)."
+        ),
+    )
 
     @validates_schema
     def check_stream_options(self, data: Mapping[str, Any], **kwargs: Any) -> None:
@@ -177,11 +158,24 @@ class GenerationSchema(NullIsAbsent):
 class CompletionSchema(GenerationSchema):
     """The body of ``POST /compat/completions``."""
 
-    prompt = Prompt(required=True)
-    suffix = Text()
-    echo = Boolean(load_default=False)
-    best_of = Integer(low=1, high=20)
-    logprobs = Integer(low=0, high=5)
+    prompt = Prompt(
+        required=True,
+        metadata=means("What to continue.", examples=["What is new in quantum computing?"]),
+    )
+    suffix = Text(metadata=means("Text that comes after the generated one."))
+    echo = Boolean(load_default=False, metadata=means("Begin the text with the prompt."))
+    best_of = Integer(
+        low=1,
+        high=20,
+        metadata=means(
+            "Generate so many and return the best `n`; at least `n`, not with `stream`."
+        ),
+    )
+    logprobs = Integer(
+        low=0,
+        high=5,
+        metadata=means("Log probabilities of each token and of so many alternatives."),
+    )
 
     @validates_schema
     def check_best_of(self, data: Mapping[str, Any], **kwargs: Any) -> None:
@@ -215,12 +209,27 @@ class CompletionSchema(GenerationSchema):
 class ChatSchema(GenerationSchema):
     """The body of ``POST /compat/chat/completions``."""
 
-    messages = Array(MessageField(), required=True)
-    max_completion_tokens = Integer(low=1)
-    logprobs = Boolean(load_default=False)
-    top_logprobs = Integer(low=0, high=20)
-    tools = Array(Object())
-    tool_choice = fields.Raw()
+    messages = Array(
+        MessageField(),
+        required=True,
+        metadata=means(
+            "The conversation; one message at least is the user's.",
+            **json_schemas.HAS_USER_MESSAGE,
+            examples=[[{"role": "user", "content": "What is new in quantum computing?"}]],
+        ),
+    )
+    max_completion_tokens = Integer(low=1, metadata=means("The newer name of `max_tokens`."))
+    logprobs = Boolean(
+        load_default=False, metadata=means("Return the log probability of each token.")
+    )
+    top_logprobs = Integer(
+        low=0, high=20, metadata=means("So many alternatives a token; needs `logprobs: true`.")
+    )
+    tools = Array(
+        Object(),
+        metadata=means("Accepted without effect unless the backend passes them on."),
+    )
+    tool_choice = fields.Raw(metadata=means("As `tools`."))
 
     @validates_schema
     def check_chat(self, data: Mapping[str, Any], **kwargs: Any) -> None:

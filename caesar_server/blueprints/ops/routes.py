@@ -1,20 +1,29 @@
-"""``/healthz`` and ``/readyz``."""
+"""The operator's routes; the views of ``/healthz`` and ``/readyz``."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from flask import Blueprint, Response, jsonify
 
 from caesar_server import __version__
+from caesar_server.blueprints.ops.description import SURFACE
+from caesar_server.blueprints.ops.docs import DocsViews
+from caesar_server.web.description import Surface
 from caesar_server.web.services import services
 
 
-def create_blueprint() -> Blueprint:
-    """Return the operator's surface."""
-    blueprint = Blueprint("ops", __name__)
+def create_blueprint(described: Iterable[Surface] = ()) -> Blueprint:
+    """Return the operator's surface.
+
+    :param described: what the other surfaces say about themselves.
+    """
+    blueprint = Blueprint("ops", __name__, template_folder="templates")
     blueprint.get("/healthz")(show_health)
     # the same under the path that some clients probe
     blueprint.get("/health", endpoint="show_health_alias")(show_health)
     blueprint.get("/readyz")(show_readiness)
+    DocsViews((*described, SURFACE)).add_to(blueprint)
     return blueprint
 
 

@@ -87,7 +87,7 @@ def check_backend(
 ) -> Report:
     """Try every rule on a backend and return what came of it.
 
-    Takes seconds for a fast backend.  Asks it about seventy short questions, so a backend that pays
+    Takes seconds for a fast backend.  Asks it about forty short questions, so a backend that pays
     for its answers pays for these.  Never hangs: the first call that does not return in time fails
     its rule by name, and the rules after it are skipped; its thread goes on, for want of a way to
     end it.

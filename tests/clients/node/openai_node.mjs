@@ -3,22 +3,23 @@
 import OpenAI from "openai";
 import { main } from "./scenario.mjs";
 
-function create({ baseURL, kind, prompt, maxRetries = 0, model = "caesar-research", ...body }) {
-  const client = new OpenAI({ baseURL, apiKey: "unused", maxRetries });
+function create({ baseURL, kind, prompt, maxRetries = 0, timeout_ms, ...body }) {
+  const client = new OpenAI({ baseURL, apiKey: "unused", maxRetries, timeout: timeout_ms });
+  const model = body.model ?? "caesar-research";
   return kind === "chat"
     ? client.chat.completions.create({
+        ...body,
         model,
         messages: [{ role: "user", content: prompt }],
-        ...body,
       })
-    : client.completions.create({ model, prompt, ...body });
+    : client.completions.create({ ...body, model, prompt });
 }
 
 const textOf = (choice) => choice.text ?? choice.message?.content ?? choice.delta?.content ?? "";
 
 function describe(error) {
-  const { name, status, code, type, param, message, requestID } = error;
-  return { name: error.constructor.name ?? name, status, code, type, param, message, requestID };
+  const { status, code, type, param, message, requestID } = error;
+  return { name: error.constructor.name, status, code, type, param, message, requestID };
 }
 
 await main({

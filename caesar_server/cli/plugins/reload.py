@@ -1,0 +1,189 @@
+"""``serve --reload``: a new worker whenever a source file of a plugin changes.
+
+Only the workers import plugins, so a new worker is all that it takes.  It is started before the old
+one ends, as for SIGHUP, so there is always one that answers.  A file that cannot be imported makes
+its backend ``failed``, as everywhere; the worker runs on, and watches for the next change.
+
+gunicorn's own reloader looks at the modules that could be imported.  A file with a syntax error is
+none of them, so it would never notice that the error is gone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import caesar_server
+from caesar_server.errors import BackendLoadError, SettingsError, ShuttingDownError
+from caesar_server.registry import Registry, extra_candidates
+from caesar_server.settings import Settings
+
+_POLL_S = 0.3
+#: How long streams may go on in the old worker; the code that they run is out of date.
+GRACE_S = 1.0
+_logger = logging.getLogger(__name__)
+
+#: Modification time in nanoseconds and size of each file.
+State: TypeAlias = Mapping[Path, tuple[int, int]]
+
+
+def check_reload(settings: Settings) -> None:
+    """Refuse what does not go together with ``--reload``.
+
+    :raises SettingsError: with what to leave out.
+    """
+    problems = []
+    if settings.strict_plugins:
+        problems.append(
+            "strict_plugins: ends the server at the first mistake, --reload waits until it is "
+            "corrected; leave one of them out"
+        )
+    if settings.workers > 1:
+        problems.append(
+            f"workers: --reload is for writing a backend and runs one worker, not "
+            f"{settings.workers}; leave one of them out"
+        )
+    if problems:
+        raise SettingsError(problems)
+
+
+class SourceWatch:
+    """Looks at the source files of plugins and calls ``changed`` once, when one is another.
+
+    These are all files in the folders of ``extra_backends`` and of every imported module that is
+    neither the server's own nor installed, down into packages.
+
+    :param extra_backends: as in the settings.
+    :param changed: gets the names of the files; called in the watch's own thread, which then ends.
+    """
+
+    def __init__(
+        self, extra_backends: Collection[str], changed: Callable[[list[Path]], None]
+    ) -> None:
+        self._roots = frozenset(_folders_of(extra_backends))
+        self._changed = changed
+        self._stop = threading.Event()
+        # Before anything is imported: what changes from now on is new.
+        self._before = self._look()
+        self._thread = threading.Thread(target=self._run, name="caesar-reload", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look, in a thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more.  May be called more than once, and from ``changed``."""
+        self._stop.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_POLL_S):
+            now = self._look()
+            differs = _differences(self._before, now)
+            if differs:
+                self._changed(sorted(differs))
+                return
+            self._before = now
+
+    def _look(self) -> State:
+        folders = self._roots | {path.parent for path in _imported_sources()}
+        return {path: state for folder in folders for path, state in _sources(folder)}
+
+
+def _differences(before: State, now: State) -> set[Path]:
+    """Return the files that changed, went or came beside others that were there.
+
+    A folder that was not looked at before is none of it: something was imported from there.
+    """
+    folders = {path.parent for path in before}
+    came = {path for path in now.keys() - before.keys() if path.parent in folders}
+    return {path for path in before if before[path] != now.get(path)} | came
+
+
+def _sources(folder: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
+    """Yield the Python files in a folder and in the packages in it."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return  # gone: its files are missing then
+    for entry in entries:
+        try:
+            if entry.name.endswith(".py") and entry.is_file():
+                found = entry.stat()
+                yield Path(entry.path), (found.st_mtime_ns, found.st_size)
+            elif entry.is_dir() and Path(entry.path, "__init__.py").is_file():
+                yield from _sources(Path(entry.path))
+        except OSError:
+            continue  # gone since the folder was read
+
+
+def _imported_sources() -> Iterator[Path]:
+    """Yield the files of imported modules that are somebody's project, and not installed."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and _is_project(Path(file)):
+            yield Path(file).absolute()
+
+
+def _is_project(path: Path) -> bool:
+    places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    places.append(str(Path(caesar_server.__file__).parent))
+    return not any(path.is_relative_to(place) for place in places)
+
+
+def _folders_of(extra_backends: Collection[str]) -> Iterator[Path]:
+    """Yield the folders of classes that are run in place, importing none."""
+    for candidate in extra_candidates(extra_backends):
+        if candidate.file is not None:
+            yield candidate.file.parent
+            continue
+        try:
+            spec = importlib.util.find_spec(candidate.entry_point.partition(":")[0].split(".")[0])
+        except (ImportError, ValueError):
+            continue  # the registry tells what is wrong with it
+        for place in [spec.origin] if spec and spec.origin else []:
+            if _is_project(Path(place)):
+                yield Path(place).absolute().parent
+
+
+def watch_sources(worker: Any) -> None:
+    """In a new worker: load what is being written, to show its errors, and watch its files."""
+    from caesar_server.web.services import EXTENSION
+
+    services = worker.wsgi.extensions[EXTENSION]
+    settings, master = services.settings, os.getppid()
+
+    def changed(files: list[Path]) -> None:
+        names = ", ".join(path.name for path in files)
+        _logger.info("changed: %s; starting a new worker", names)
+        os.kill(master, signal.SIGHUP)
+
+    watch = SourceWatch(settings.extra_backends, changed)
+    watch.start()
+    # Not waited for: what never comes to its end would keep the worker from answering.
+    threading.Thread(
+        target=_load, args=(services.registry, settings), name="caesar-load", daemon=True
+    ).start()
+
+
+def _load(registry: Registry, settings: Settings) -> None:
+    for candidate in extra_candidates(settings.extra_backends):
+        if candidate.name not in registry.names:
+            continue
+        try:
+            registry.load(candidate.name)
+        except BackendLoadError:
+            _logger.error("%s", registry.report(candidate.name).sentence)
+        except ShuttingDownError:
+            return
+        else:
+            _logger.info("backend %s is loaded", candidate.name)

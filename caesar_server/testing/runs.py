@@ -1,0 +1,43 @@
+"""One run of a backend outside of a server, for the tests of the backend."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from caesar_server.contract import Backend, Clock, Event, Request
+from caesar_server.jobs.calls import seed_of
+from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.run import run_events
+
+
+def make_context(
+    *,
+    clock: Clock | None = None,
+    timeout_s: float | None = None,
+    seed: int | None = None,
+    restored: Mapping[str, Any] | None = None,
+) -> RunContext:
+    """Return a context as ``run()`` gets it; its ``cancel()`` is what the server would call.
+
+    :param clock: None is the machine's; a :class:`~caesar_server.testing.FakeClock` is another.
+    :param timeout_s: seconds from now until the deadline.
+    :param seed: makes ``context.random`` repeat itself.
+    :param restored: the checkpoint of an earlier attempt.
+    """
+    return RunContext(
+        str(uuid.uuid4()), clock=clock, timeout_s=timeout_s, seed=seed, restored=restored
+    )
+
+
+def collect_events(
+    backend: Backend, request: Request, context: RunContext | None = None
+) -> list[Event]:
+    """Return the events of a run as the server would see them.
+
+    An exception, a breach of the contract and a cancel have become ``Failed``, the last event.
+
+    :param backend: open, if it needs to be.
+    """
+    return list(run_events(backend, request, context or make_context(seed=seed_of(request))))

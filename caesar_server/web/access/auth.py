@@ -1,0 +1,71 @@
+"""The check of the caller's API key, before anything else is done for the request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from flask import Flask, Response, g, request
+
+from caesar_server.errors import InvalidKeyError
+from caesar_server.web.access.header import bearer_key
+from caesar_server.web.access.keyring import Keyring
+from caesar_server.web.access.keys import ApiVersion, KeyLimits
+from caesar_server.web.errors import render_error
+
+#: What is answered without a key, with all that is below: whether the server runs, and how it is
+#: spoken to.  ``/metrics`` is not among them: it tells how much the server is used, and by whom.
+OPEN_PATHS = ("/healthz", "/health", "/readyz", "/openapi.json", "/docs")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request.
+
+    :param account: whose the key is; empty where no keys are configured.
+    :param key_id: the key's public name; empty likewise.
+    :param api_version: the version that the key is pinned to, or None.
+    """
+
+    account: str = ""
+    key_id: str = ""
+    api_version: ApiVersion | None = None
+    limits: KeyLimits = KeyLimits()
+
+
+_ANYBODY = Caller()
+
+
+def caller() -> Caller:
+    """Return who sent the current request."""
+    return cast(Caller, g.get("caller", _ANYBODY))
+
+
+def asks_no_key() -> bool:
+    """Return whether the current request is for one of :data:`OPEN_PATHS`.
+
+    A path that is not known asks for a key, so that what is added later does too.
+    """
+    if request.url_rule is None:
+        return False
+    rule = request.url_rule.rule
+    return any(rule == path or rule.startswith(f"{path}/") for path in OPEN_PATHS)
+
+
+def register(app: Flask, keyring: Keyring) -> None:
+    """Make ``app`` refuse callers without a valid key, once there are keys."""
+
+    @app.before_request
+    def check_key() -> None:
+        if not keyring.required or asks_no_key():
+            return
+        key = keyring.find(bearer_key(request.headers.get("Authorization")))
+        if key is None:
+            raise InvalidKeyError
+        g.caller = Caller(key.account, key.id, key.api_version, key.limits)
+
+    @app.errorhandler(InvalidKeyError)
+    def ask_for_key(error: InvalidKeyError) -> Response:
+        response = render_error(error.info())
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response

@@ -1,0 +1,171 @@
+"""The file of keys: read by servers, written by ``caesar-server keys``, never seen half written."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from caesar_server.errors import SettingsError
+from caesar_server.web.access.keys import Key
+
+#: What tells one content of the file from the next.
+Stamp: TypeAlias = tuple[int, int, int, int]
+Keys: TypeAlias = tuple[Key, ...]
+
+_MAX_BYTES = 16 * 1024 * 1024
+_FORBIDDEN_MODE = stat.S_IRWXG | stat.S_IRWXO
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file.  Unknown fields are refused: a mistyped ``expires_at`` must not go unnoticed."""
+
+    version: Literal[1]
+    keys: Keys
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return what changes when the file does, or None if there is no file.
+
+    :raises OSError: if that cannot be found out.
+    """
+    try:
+        return _stamp(path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_key_file(path: Path) -> tuple[Keys, Stamp] | None:
+    """Return the keys of a file and its stamp, or None if there is no file.
+
+    :raises SettingsError: if it cannot be read or understood, or if others can read it.  No part of
+        its content is quoted.
+    """
+    try:
+        # not blocking: somebody may have put a pipe there
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _problem(path, f"cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        _check(path, status)
+        return decode_keys(path, file.read()), _stamp(status)
+
+
+def edit_key_file(path: Path, change: Callable[[Keys], Keys]) -> None:
+    """Replace the keys of a file by what ``change`` makes of them.
+
+    A second writer waits until the first is done.  Readers see the old file or the new one.  The
+    file and its folder are made if they are not there, for their owner alone.
+
+    :raises SettingsError: if it cannot be read or written.
+    """
+    try:
+        # through a link to the file itself: or the link would be replaced
+        path = path.resolve()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path):
+            found = read_key_file(path)
+            _replace(path, encode_keys(change(found[0] if found else ())))
+    except OSError as error:
+        raise _problem(path, f"cannot be written: {error.strerror or error}") from error
+
+
+def encode_keys(keys: Keys) -> bytes:
+    """Return the content of a file with these keys."""
+    document = msgspec.json.encode(_Document(version=1, keys=keys))
+    return msgspec.json.format(document, indent=2) + b"\n"
+
+
+def decode_keys(path: Path, content: bytes) -> Keys:
+    """Return the keys in a file's content.
+
+    :param path: for the message.
+    :raises SettingsError: if it is not as :func:`encode_keys` writes it, or names a key twice.
+    """
+    try:
+        keys = msgspec.json.decode(content, type=_Document).keys
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # its messages name the place and what is expected there, not what stands there
+        raise _problem(path, f"is no file of keys: {error}") from None
+    for name in ("id", "sha256"):
+        seen = {getattr(key, name) for key in keys}
+        if len(seen) != len(keys):
+            raise _problem(path, f"has two keys with the same {name}")
+    return keys
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _problem(path, "is no regular file")
+    if status.st_mode & _FORBIDDEN_MODE:
+        mode = stat.S_IMODE(status.st_mode)
+        raise _problem(
+            path, f"is open to other users (mode {mode:04o}); close it with: chmod 600 {path}"
+        )
+    if status.st_size > _MAX_BYTES:
+        raise _problem(path, f"is larger than {_MAX_BYTES} bytes")
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    # ctime too: it alone tells of a chmod
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _problem(path: Path, what: str) -> SettingsError:
+    return SettingsError([f"keys_file: {path} {what}"])
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the right to write ``path``.
+
+    The lock is on a file beside it, since the file itself is replaced by another one.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a new file in the place of ``path`` in one step that outlives a power cut."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _keep_owner(path, descriptor)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _keep_owner(path: Path, descriptor: int) -> None:
+    """Give the new file to whom the old one belongs: else one that root wrote locks a server out."""
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        return
+    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
+        os.fchown(descriptor, old.st_uid, old.st_gid)

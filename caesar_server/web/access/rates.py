@@ -1,0 +1,168 @@
+"""Requests a minute of each key, counted by the library ``limits``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from caesar_server.errors import SettingsError
+from caesar_server.settings import Settings
+from caesar_server.web.access.keys import Key
+
+# The library takes a tenth of a second to import, which a server without limits need not spend.
+if TYPE_CHECKING:
+    from limits.strategies import MovingWindowRateLimiter
+
+logger = logging.getLogger(__name__)
+
+_MEMORY = "memory://"
+#: Seconds that a request waits for a storage of another machine.
+_STORAGE_TIMEOUT_S = 1.0
+#: Seconds for which a storage that failed is not asked again, or each request would wait for it.
+_ALONE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a key stands.
+
+    :param limit: requests allowed in any 60 seconds.
+    :param remaining: how many more are allowed now.
+    :param reset_s: seconds until one more than that is; 0 if none is counted.
+    :param allowed: whether the request just counted was within the limit.
+    """
+
+    limit: int
+    remaining: int
+    reset_s: float
+    allowed: bool = True
+
+
+class Rates:
+    """Counts requests in a window that moves with time: no 60 seconds have more than allowed.
+
+    In memory the count is exact, and this process's own.  While another storage fails, the process
+    counts in memory too, and the log says so.  A storage is made with the first count, never before
+    a fork.  Safe from any thread.
+
+    :param storage: URI as the library has it: ``memory://``, ``redis://HOST:PORT``, ...
+    :param wall_time: Unix seconds, by the same clock as the library's.
+    """
+
+    def __init__(
+        self, storage: str = _MEMORY, *, wall_time: Callable[[], float] = time.time
+    ) -> None:
+        self._uri = storage
+        self._wall_time = wall_time
+        self._lock = threading.Lock()
+        self._limiters: dict[str, MovingWindowRateLimiter] = {}
+        self._alone_until = 0.0
+
+    def hit(self, key_id: str, per_minute: int) -> Window:
+        """Count a request of a key unless that would be one too many."""
+        return self._ask(key_id, per_minute, count=True)
+
+    def look(self, key_id: str, per_minute: int) -> Window:
+        """Return how a key stands, without counting."""
+        return self._ask(key_id, per_minute, count=False)
+
+    def _ask(self, key_id: str, per_minute: int, *, count: bool) -> Window:
+        if not is_memory(self._uri) and time.monotonic() >= self._alone_until:
+            from limits.errors import StorageError
+
+            try:
+                with self._lock:
+                    limiter = self._limiter(self._uri)
+                return self._window(limiter, key_id, per_minute, count=count)
+            except StorageError as error:
+                self._alone_until = time.monotonic() + _ALONE_S
+                logger.error(
+                    "limits_storage failed, this process counts alone for %g s: %r",
+                    _ALONE_S,
+                    error.storage_error,
+                )
+        # One at a time: the library drops its own lock of a key now and then while others wait.
+        with self._lock:
+            return self._window(self._limiter(_MEMORY), key_id, per_minute, count=count)
+
+    def _limiter(self, uri: str) -> MovingWindowRateLimiter:
+        if uri not in self._limiters:
+            self._limiters[uri] = open_limiter(uri)
+        return self._limiters[uri]
+
+    def _window(
+        self, limiter: MovingWindowRateLimiter, key_id: str, per_minute: int, *, count: bool
+    ) -> Window:
+        from limits import RateLimitItemPerMinute
+
+        item = RateLimitItemPerMinute(per_minute, namespace="caesar-server")
+        allowed = limiter.hit(item, key_id) if count else True
+        stats = limiter.get_window_stats(item, key_id)
+        remaining = min(max(stats.remaining, 0), per_minute)
+        reset_s = 0.0
+        if remaining < per_minute:
+            reset_s = max(0.0, stats.reset_time - self._wall_time())
+        return Window(per_minute, remaining, reset_s, allowed)
+
+
+def is_memory(uri: str) -> bool:
+    """Return whether a storage is a process's own memory."""
+    return uri.startswith(_MEMORY)
+
+
+def open_limiter(uri: str) -> MovingWindowRateLimiter:
+    """Return what counts in the storage of a URI; nothing is sent to it yet.
+
+    :raises SettingsError: if there is no storage of this kind, or it has no moving window, or what
+        it needs is not installed.  The URI is not quoted: a password may stand in it.
+    """
+    from limits.errors import ConfigurationError
+    from limits.storage import Storage, storage_from_string
+    from limits.strategies import MovingWindowRateLimiter
+
+    options: dict[str, Any] = {}
+    if uri.startswith(("redis", "valkey")):
+        options = {
+            "socket_timeout": _STORAGE_TIMEOUT_S,
+            "socket_connect_timeout": _STORAGE_TIMEOUT_S,
+        }
+    scheme = uri.partition("://")[0] if "://" in uri else "the value"
+    try:
+        storage = storage_from_string(uri, wrap_exceptions=True, **options)
+        if not isinstance(storage, Storage):
+            raise NotImplementedError
+        return MovingWindowRateLimiter(storage)
+    except ConfigurationError as error:
+        if error.__cause__ is None and "prerequisite" in str(error):
+            needs = f"a package that is not installed; pip install {scheme.partition('+')[0]}"
+            raise SettingsError([f"limits_storage: {scheme} needs {needs}"]) from None
+        raise SettingsError(
+            [f"limits_storage: {scheme} is no kind of storage; known: memory://, redis://, ..."]
+        ) from None
+    except (NotImplementedError, AssertionError):
+        raise SettingsError(
+            [f"limits_storage: {scheme} cannot count in a moving window; take redis://"]
+        ) from None
+
+
+def check_limits(settings: Settings, keys: Iterable[Key]) -> list[str]:
+    """Return what whoever starts the server should know about its limits.
+
+    :raises SettingsError: if ``limits_storage`` cannot be used.
+    """
+    if not is_memory(settings.limits_storage):
+        open_limiter(settings.limits_storage)
+        return []
+    limited = settings.key_requests_per_minute is not None or any(
+        key.limits.requests_per_minute is not None for key in keys
+    )
+    if settings.workers == 1 or not limited:
+        return []
+    return [
+        f"each of the {settings.workers} workers counts requests per minute alone, so a key may "
+        f"send up to {settings.workers} times as many; set limits_storage to count together"
+    ]

@@ -1,0 +1,120 @@
+"""How workers and streams end: told to, reloaded, replaced, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+GRACE = ("--graceful-timeout-s", "3")
+
+
+def in_background(call: Any) -> Any:
+    """Run ``call`` in a thread; return a function that waits for its result."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()), name="live-client")
+    thread.start()
+
+    def result() -> Any:
+        thread.join(60)
+        return results[0]
+
+    return result
+
+
+def is_proper_end(raw: bytes) -> bool:
+    """Return whether a stream ends with the shutdown's frame, ``[DONE]`` and the last chunk."""
+    return b'"code":"shutting_down"' in raw and raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_sigterm_lets_short_answers_finish_and_gives_streams_a_last_frame(start, read):
+    server = start(*GRACE)
+    stream = server.send("ticks", "stream", stream=True)
+    answer = in_background(lambda: server.ask("slow", "answer", tenths=10))
+    server.wait(lambda: len(server.journal) == 2)
+    server.signal(signal.SIGTERM)
+    status, body = answer()
+    assert (status, body["choices"][0]["text"][:5]) == (200, "from ")
+    assert is_proper_end(read(stream))
+    assert server.process.wait(10) == 0
+    assert "SIGABRT" not in server.log
+    assert "Traceback" not in server.log
+    assert any("ended stream" in line for line in server.journal)
+
+
+def test_sigterm_without_work_ends_at_once(start):
+    server = start(*GRACE)
+    server.signal(signal.SIGTERM)
+    assert server.process.wait(2) == 0
+
+
+def test_sighup_reads_the_settings_again_while_streams_go_on(start, read):
+    settings = "caesar-server.toml"
+    server = start(*GRACE)
+    assert server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] > 0
+    stream = server.send("ticks", "stream", stream=True)
+    server.wait(lambda: any("began stream" in line for line in server.journal))
+    (old,) = server.workers()
+    (server.folder / settings).write_text('compat_usage = "zero"\n')
+    server.signal(signal.SIGHUP)
+    server.wait(lambda: server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] == 0)
+    assert stream.recv(10)
+    assert is_proper_end(read(stream))
+    server.wait(lambda: old not in server.workers())
+    (server.folder / settings).write_text('compat_usage = "wrong"\n')
+    server.signal(signal.SIGHUP)
+    server.wait(lambda: "the settings stay as they were" in server.log)
+    assert "compat_usage" in server.log
+    server.wait(lambda: server.answers)
+    assert server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] == 0
+
+
+def test_max_requests_replaces_a_worker_without_losing_a_request(start, read):
+    server = start(*GRACE, "--max-requests", "20")
+    stream = server.send("ticks", "stream", stream=True)
+    server.wait(lambda: any("began stream" in line for line in server.journal))
+    texts = set()
+    for _ in range(80):
+        status, body = server.ask("slow", "x", tenths=0)
+        assert status == 200
+        texts.add(body["choices"][0]["text"])
+    assert len(texts) >= 3
+    assert is_proper_end(read(stream))
+    assert "SIGABRT" not in server.log
+
+
+def test_a_killed_worker_is_replaced_and_the_streams_of_the_other_live_on(start):
+    server = start(*GRACE, "--workers", "2")
+    server.wait(lambda: len(server.workers()) == 2)
+    streams: dict[int, Any] = {}
+    held = []
+    while len(streams) < 2:
+        prompt = f"s{len(held)}"
+        held.append(server.send("ticks", prompt, stream=True))
+        line = server.wait(
+            lambda prompt=prompt: [x for x in server.journal if x.endswith(f"began {prompt}")]
+        )
+        streams[int(line[0].split()[0])] = held[-1]
+    victim, survivor = streams
+    os.kill(victim, signal.SIGKILL)
+    server.wait(lambda: len(server.workers() - {victim}) == 2)
+    for _ in range(20):
+        assert b"tick" in streams[survivor].recv(65536)
+    assert server.ask("slow", "x", tenths=0)[0] == 200
+    for sock in held:
+        sock.close()
+    prompts = [line.split()[2] for line in server.journal if line.startswith(f"{survivor} began s")]
+    server.wait(lambda: all(any(f"ended {p} " in x for x in server.journal) for p in prompts))
+
+
+def test_a_reader_that_takes_nothing_is_cut_and_its_run_cancelled(start):
+    server = start("--write-timeout-s", "0.5", "--feed-events", "8")
+    with server.send("ticks", "unread", stream=True, words=1000, hurry=True):
+        server.wait(lambda: any("ended unread" in line for line in server.journal))
+
+
+def test_a_client_that_leaves_a_silent_json_answer_ends_its_run(start):
+    server = start()
+    server.send("ticks", "json", stream=False).close()
+    server.wait(lambda: any("ended json" in line for line in server.journal))
