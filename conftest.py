@@ -2,7 +2,7 @@
 
 * Under ``CI=true`` a skipped test fails: what a test needs must be installed there.
 * A test ends its threads: see :func:`no_thread_left`.
-* Settings and proxies of whoever runs the tests do not reach them.
+* Settings, keys and proxies of whoever runs the tests do not reach them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def pytest_configure() -> None:
     for name in list(os.environ):
         if name.startswith(("CAESAR_SERVER_", "OPENAI_")) or name.lower().endswith("_proxy"):
             del os.environ[name]
+    # where nothing can be: the file of keys is looked for below it
+    os.environ["XDG_CONFIG_HOME"] = f"{os.devnull}/none"
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -14,7 +14,14 @@ from caesar_server.settings import Settings, load_settings
 from caesar_server.store.base import Store
 from caesar_server.store.memory import MemoryStore
 from caesar_server.web import errors, hosts, request_ids
+from caesar_server.web.access import auth, limits
+from caesar_server.web.access.keyring import Keyring
+from caesar_server.web.access.places import Places
+from caesar_server.web.access.rates import Rates
 from caesar_server.web.gone import SocketWatch
+from caesar_server.web.observing import access_log
+from caesar_server.web.observing.metrics import ServerMetrics
+from caesar_server.web.observing.runs import RunObserver
 from caesar_server.web.services import EXTENSION, Services
 
 
@@ -41,12 +48,17 @@ def create_app(
     store = store or MemoryStore(settings.stored_jobs)
     own_clock = SystemClock()
     clock = clock or own_clock
+    limit = max(1, settings.threads - RESERVED_THREADS)
+    places = Places(requests=limit, streams=settings.max_streams or limit)
+    keyring = Keyring.of(settings, clock)
+    metrics = ServerMetrics()
     runner = Runner(
         store=store,
         registry=registry,
         clock=clock,
-        limit=max(1, settings.threads - RESERVED_THREADS),
+        limit=limit,
         feed_events=settings.feed_events,
+        observer=RunObserver(metrics, clock.monotonic),
     )
     watch = SocketWatch()
     app = Flask("caesar_server", static_folder=None)
@@ -62,11 +74,17 @@ def create_app(
         runner=runner,
         clock=clock,
         watch=watch,
+        keyring=keyring,
+        places=places,
+        metrics=metrics,
         closers=(runner.close, watch.close, registry.close, store.close, own_clock.close),
     )
     request_ids.register(app)
+    access_log.register(app, metrics, clock.monotonic)
     errors.register(app)
-    hosts.register(app, settings)
+    hosts.register(app, settings, keyring)
+    auth.register(app, keyring)
+    limits.register(app, settings, places, Rates(settings.limits_storage))
     app.register_blueprint(ops.create_blueprint(described=(compat_description.SURFACE,)))
     for prefix in compat.PREFIXES:
         app.register_blueprint(compat.create_blueprint(prefix))

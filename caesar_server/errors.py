@@ -13,7 +13,9 @@ from caesar_server.contract.errors import ErrorInfo
 
 
 class ServerError(Exception):
-    """Base of the errors below; not raised itself.
+    """Something went wrong in the server itself; the log has the details.
+
+    Base of the errors below.
 
     :param message: shown to the client as it stands.
     :param param: path of the request's field that is to blame, or None.
@@ -112,9 +114,7 @@ class TooManyRequestsError(ServerError):
     transient = True
 
     def __init__(self, *, retry_after_s: float) -> None:
-        super().__init__(
-            "Too many requests - rate limit exceeded.", retry_after_s=retry_after_s
-        )
+        super().__init__("Too many requests - rate limit exceeded.", retry_after_s=retry_after_s)
 
 
 class ForbiddenHostError(BadRequestError):

@@ -15,6 +15,7 @@ import caesar_server
 from caesar_server.cli import main
 from caesar_server.settings import settings_reference
 from caesar_server.testing.conformance import RULES
+from caesar_server.web.error_reference import errors_reference
 
 project = "caesar-server"
 author = "the caesar-server authors"
@@ -74,10 +75,15 @@ def rules_reference() -> str:
 
 
 def generate(app: Sphinx) -> None:
-    """Write what ``settings.rst``, ``cli.rst`` and ``testing.rst`` include."""
+    """Write what ``settings.rst``, ``cli.rst``, ``errors.rst`` and ``testing.rst`` include."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
-    pages = {"settings": settings_reference(), "cli": cli_reference(), "rules": rules_reference()}
+    pages = {
+        "settings": settings_reference(),
+        "cli": cli_reference(),
+        "errors": errors_reference(),
+        "rules": rules_reference(),
+    }
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:

@@ -13,6 +13,7 @@ import click
 from caesar_server import __version__
 from caesar_server.cli.backends import backends
 from caesar_server.cli.check import check
+from caesar_server.cli.keys import keys
 from caesar_server.cli.plugins.commands import plugin_commands
 from caesar_server.cli.plugins.new_backend import new_backend
 from caesar_server.cli.routes import routes
@@ -68,5 +69,5 @@ def main() -> None:
     """Serve the Caesar research API, with the backends that are installed."""
 
 
-for _command in (serve, backends, check, new_backend, settings, routes):
+for _command in (serve, backends, check, new_backend, settings, routes, keys):
     main.add_command(_command)

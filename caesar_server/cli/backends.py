@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from caesar_server.cli.plugins.commands import CommandReport, command_reports
 from caesar_server.cli.startup import (
     config_option,
     find_backends,
@@ -21,30 +23,75 @@ from caesar_server.cli.startup import (
 from caesar_server.cli.tables import table
 from caesar_server.contract.options import OptionField, option_fields
 from caesar_server.errors import BackendLoadError
-from caesar_server.registry import BackendReport, Registry
+from caesar_server.registry import KNOWN_BACKENDS, BackendReport, KnownBackend, Registry
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the command tells.
+
+    :param options: with the dotted name of each, or None unless one backend was asked for.
+    """
+
+    default_backend: str
+    warnings: Sequence[str]
+    backends: Sequence[BackendReport]
+    commands: Sequence[CommandReport]
+    options: Sequence[tuple[str, OptionField]] | None
+    to_install: Sequence[KnownBackend] | None
 
 
 @click.command(short_help="Tell which backends work, and why others do not.")
 @click.argument("name", required=False)
+@click.option(
+    "--install-hints", is_flag=True, help="Also list known backends that are not installed."
+)
 @config_option
 @json_option
 @verbose_option
-def backends(name: str | None, config: Path | None, as_json: bool, verbose: bool) -> None:
+@click.pass_context
+def backends(
+    ctx: click.Context,
+    name: str | None,
+    install_hints: bool,
+    config: Path | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
     """Load each backend and tell how that went; with NAME, also list its options."""
     write_log("info" if verbose else None)
-    registry = find_backends(read_settings(config))
+    loaded = read_settings(config)
+    registry = find_backends(loaded)
     if name is not None and name not in {report.name for report in registry.reports()}:
         raise click.BadParameter(unknown_backend(name, registry), param_hint="NAME")
     try:
         tried = _try_all(registry, name)
-        options = _options(registry, name) if name is not None else None
+        found = _Found(
+            default_backend=registry.default,
+            warnings=(*loaded.warnings, *registry.warnings),
+            backends=tried,
+            commands=command_reports(_built_in(ctx)) if name is None else (),
+            options=_options(registry, name) if name is not None else None,
+            to_install=_missing(registry) if install_hints else None,
+        )
     finally:
         registry.close()
     if as_json:
-        print_json(_as_json(registry, tried, options))
+        print_json(_as_json(found))
         return
-    for line in _as_text(registry, tried, options):
+    for line in _as_text(found):
         click.echo(line)
+
+
+def _built_in(ctx: click.Context) -> Sequence[str]:
+    """Return the names of the commands beside this one."""
+    group = ctx.find_root().command
+    return tuple(group.commands) if isinstance(group, click.Group) else ()
+
+
+def _missing(registry: Registry) -> list[KnownBackend]:
+    here = {report.name for report in registry.reports()}
+    return [known for known in KNOWN_BACKENDS if known.name not in here]
 
 
 def _try_all(registry: Registry, name: str | None) -> list[BackendReport]:
@@ -58,80 +105,123 @@ def _try_all(registry: Registry, name: str | None) -> list[BackendReport]:
     return [report for report in registry.reports() if name in (None, report.name)]
 
 
-def _options(registry: Registry, name: str) -> tuple[OptionField, ...] | None:
+def _options(registry: Registry, name: str) -> list[tuple[str, OptionField]] | None:
     """Return the options of a backend, or None if its class cannot be had."""
     if name not in registry.names:
         return None
     try:
-        return option_fields(registry.backend_class(name).options_schema)
+        return list(_flat(registry.backend_class(name).options_schema))
     except BackendLoadError:
         return None
 
 
-def _as_json(
-    registry: Registry, reports: list[BackendReport], options: tuple[OptionField, ...] | None
-) -> dict[str, Any]:
+def _flat(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, OptionField]]:
+    """Yield each option with its dotted name; those of a table come after it."""
+    for field in option_fields(schema):
+        yield prefix + field.name, field
+        if field.nested is not None and not field.info.secret:
+            step, table_of = field.nested
+            yield from _flat(table_of, f"{prefix}{field.name}{step}.")
+
+
+def _as_json(found: _Found) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "default_backend": registry.default,
-        "warnings": registry.warnings,
-        "backends": [report.to_json() for report in reports],
+        "default_backend": found.default_backend,
+        "warnings": found.warnings,
+        "backends": [report.to_json() for report in found.backends],
+        "commands": [report.to_json() for report in found.commands],
     }
-    if options is not None:
+    if found.to_install is not None:
+        body["not_installed"] = [
+            {"name": known.name, "summary": known.summary, "install": known.install}
+            for known in found.to_install
+        ]
+    if found.options is not None:
         body["options"] = [
             {
-                "name": field.name,
+                "name": name,
                 "type": field.type_name,
                 "range": field.range,
                 "unit": field.info.unit,
                 "required": field.required,
-                "default": None if field.info.secret else field.default,
+                "default": _plain_default(field),
                 "secret": field.info.secret,
                 "help": field.info.help,
             }
-            for field in options
+            for name, field in found.options
         ]
     return body
 
 
-def _as_text(
-    registry: Registry, reports: list[BackendReport], options: tuple[OptionField, ...] | None
+def _plain_default(field: OptionField) -> Any:
+    """Return the default where it may be shown and is not told field by field."""
+    return None if field.info.secret or field.nested is not None else field.default
+
+
+def _as_text(found: _Found) -> Iterator[str]:
+    head = ("NAME", "STATE", "PACKAGE", "ENTRY POINT")
+    rows = [(one.name, one.state, _package(one), one.entry_point) for one in found.backends]
+    yield from _with_reasons(table(head, rows), found.backends)
+    if found.commands:
+        yield ""
+        head = ("COMMAND", *head[1:])
+        rows = [(one.name, one.state, _package(one), one.entry_point) for one in found.commands]
+        yield from _with_reasons(table(head, rows), found.commands)
+    yield ""
+    yield f"default backend: {found.default_backend}"
+    yield from (f"warning: {sentence}" for sentence in found.warnings)
+    if found.to_install is not None:
+        yield ""
+        yield from _install_lines(found.to_install)
+    if found.options is not None:
+        yield ""
+        yield from _option_lines(found.backends[0].name, found.options)
+
+
+def _with_reasons(
+    lines: Iterator[str], reports: Sequence[BackendReport | CommandReport]
 ) -> Iterator[str]:
-    rows = [(report.name, report.state, _package(report), report.entry_point) for report in reports]
-    lines = table(("NAME", "STATE", "PACKAGE", "ENTRY POINT"), rows)
+    """Yield the lines of a table, each with what its report has to say."""
     yield next(lines)
     for report, line in zip(reports, lines, strict=True):
         yield line
         for word in ("reason", "detail", "hint"):
-            if text := getattr(report, word):
+            if text := getattr(report, word, None):
                 yield f"    {word}: {text}"
-    yield ""
-    yield f"default backend: {registry.default}"
-    yield from (f"warning: {sentence}" for sentence in registry.warnings)
-    if options is not None:
-        yield ""
-        yield from _option_lines(reports[0].name, options)
 
 
-def _package(report: BackendReport) -> str:
+def _package(report: BackendReport | CommandReport) -> str:
     if report.distribution is None:
         return "(extra_backends)"
     return f"{report.distribution} {report.version}"
 
 
-def _option_lines(name: str, options: tuple[OptionField, ...]) -> Iterator[str]:
+def _install_lines(known: Sequence[KnownBackend]) -> Iterator[str]:
+    if not known:
+        yield "every known backend is installed"
+        return
+    yield "known, and not installed:"
+    for one in known:
+        yield f"  {one.name}: {one.summary}"
+        yield f"      {one.install}"
+
+
+def _option_lines(name: str, options: Sequence[tuple[str, OptionField]]) -> Iterator[str]:
     if not options:
         yield f"{name} has no options"
         return
     yield f"options, in [backends.{name}] of the settings file:"
-    for field in options:
+    for dotted, field in options:
         kind = ", ".join(filter(None, (field.type_name, field.range, field.info.unit)))
-        yield f"  {field.name} ({kind}; {_default(field)})"
+        yield f"  {dotted} ({kind}; {_default(field)})"
         yield f"      {field.info.help}"
 
 
 def _default(field: OptionField) -> str:
     if field.required:
         return "required"
+    if field.info.secret:
+        return "secret" if field.default is not None else "secret, unset by default"
     if field.default is None:
         return "unset by default"
-    return "secret" if field.info.secret else f"default {field.default!r}"
+    return "optional" if field.nested is not None else f"default {field.default!r}"

@@ -8,19 +8,19 @@ from typing import Any, TypeVar
 import click
 
 from caesar_server.contract.options import OptionField
-from caesar_server.settings import flag_name, is_table, setting_fields
+from caesar_server.settings import flag_name, has_flag, setting_fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def setting_flags(command: F) -> F:
-    """Give ``command`` a flag for each setting that is no table.
+    """Give ``command`` a flag for each setting that is no table and no secret.
 
     Values are checked with those of the other sources, so flags take any text; one that was not
     given is None, or an empty tuple.
     """
     for field in reversed(list(setting_fields().values())):
-        if not is_table(field):
+        if has_flag(field):
             command = _flag(field)(command)
     return command
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,11 @@ from caesar_server.cli.plugins.reload import check_reload
 from caesar_server.cli.startup import config_option, find_backends, read_settings, write_log
 from caesar_server.errors import SettingsError
 from caesar_server.settings import LoadedSettings, Settings, check_exposure
+from caesar_server.web.access.keyring import configured_keys
+from caesar_server.web.access.rates import check_limits
+from caesar_server.web.observing.logs import configure_logging, is_json
+
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 
@@ -33,13 +40,13 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     settings = loaded.settings
     # What is wrong with the settings is told here, by one process and before anything listens.
     write_log(None)
-    default = _check(loaded, reload)
-    for sentence in loaded.warnings:
+    default, unwise = _check(loaded, reload)
+    for sentence in (*loaded.warnings, *unwise):
         click.echo(f"warning: {sentence}", err=True)
     listener = _listen(settings)
     url = _url(listener)
-    click.echo(f"Serving on {url} (default backend: {default})", err=True)
-    write_log(settings.log_level)
+    configure_logging(settings)
+    _announce(settings, f"Serving on {url} (default backend: {default})")
 
     def read_again() -> Settings:
         again = read_settings(config, given)
@@ -49,13 +56,23 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     _run(settings, listener, read_again, reload)
 
 
-def _check(loaded: LoadedSettings, reload: bool) -> str:
-    """Return the default backend's name.
+def _announce(settings: Settings, sentence: str) -> None:
+    """Say that the server runs, in the form that whoever reads the log expects."""
+    if is_json(settings.log_format, sys.stderr):
+        logger.info("%s", sentence)
+    else:
+        click.echo(sentence, err=True)
+
+
+def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
+    """Return the default backend's name, and what is unwise about the limits.
 
     :raises SettingsError: if the server cannot run with these settings.
     """
     try:
-        check_exposure(loaded.settings)
+        keys = configured_keys(loaded.settings)
+        check_exposure(loaded.settings, has_keys=keys is not None)
+        warnings = check_limits(loaded.settings, keys or ())
         if reload:
             check_reload(loaded.settings)
     except SettingsError as error:
@@ -64,7 +81,7 @@ def _check(loaded: LoadedSettings, reload: bool) -> str:
     if loaded.settings.strict_plugins:
         # Not opened: what a backend takes then, threads of a library say, does not survive a fork.
         registry.load_all(open_backends=False)
-    return registry.default
+    return registry.default, warnings
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -15,10 +15,7 @@ import click
 from caesar_server.errors import SettingsError
 from caesar_server.registry import KNOWN_BACKENDS, Registry, nearest
 from caesar_server.settings import LoadedSettings, load_settings
-
-#: The same look as gunicorn's own lines.
-_LOG_FORMAT = "[%(asctime)s] [%(process)d] [%(levelname)s] %(name)s: %(message)s"
-_LOG_TIME = "%Y-%m-%d %H:%M:%S %z"
+from caesar_server.web.observing.logs import TextFormatter
 
 config_option = click.option(
     "--config",
@@ -74,7 +71,7 @@ def unknown_backend(name: str, registry: Registry) -> str:
 
 
 def write_log(level: str | None) -> None:
-    """Send the server's log records to stderr.
+    """Send the server's log records to stderr, for the person who typed the command.
 
     :param level: the least severity to show, or None to show nothing.
     """
@@ -84,7 +81,7 @@ def write_log(level: str | None) -> None:
     handler: logging.Handler = logging.NullHandler()
     if level is not None:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter(_LOG_FORMAT, _LOG_TIME))
+        handler.setFormatter(TextFormatter())
         logger.setLevel(level.upper())
     logger.addHandler(handler)
 

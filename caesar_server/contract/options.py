@@ -99,6 +99,22 @@ class OptionField:
         return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
     @property
+    def nested(self) -> tuple[str, type[Any]] | None:
+        """The dataclass that the option, or each of its items, is, after what leads to it.
+
+        That is an empty string, ``.N`` for an item of a list or ``.NAME`` for one of a table; None
+        if there is no dataclass in it.
+        """
+        kind = _without_none(self.type)
+        args = typing.get_args(kind)
+        step, inner = "", kind
+        if typing.get_origin(kind) is tuple:
+            step, inner = ".N", args[0]
+        elif len(args) == 2 and args[0] is str:
+            step, inner = ".NAME", args[1]
+        return (step, inner) if dataclasses.is_dataclass(inner) else None
+
+    @property
     def type_name(self) -> str:
         """The type in words: ``integer``, ``list of strings``, ..."""
         return _type_name(self.type)

@@ -28,12 +28,14 @@ class LoadFailure:
     :param hint: what to do about it, or None.
     :param detail: the text of an exception that nobody expected, or None.
     :param transient: whether opening it again may succeed.
+    :param unfit: whether nothing is wrong with it but the ``worker_class`` it would run in.
     """
 
     reason: str
     hint: str | None = None
     detail: str | None = None
     transient: bool = False
+    unfit: bool = False
 
 
 class LoadFailedError(Exception):
@@ -45,10 +47,15 @@ class LoadFailedError(Exception):
 
 
 class Plugin:
-    """The class behind a candidate, imported on first use and at most once.  Safe for threads."""
+    """The class behind a candidate, imported on first use and at most once.  Safe for threads.
 
-    def __init__(self, candidate: Candidate) -> None:
+    :param cooperative: refuse a class that declares ``cpu_bound``: its threads would be greenlets,
+        of which none runs while one computes.
+    """
+
+    def __init__(self, candidate: Candidate, *, cooperative: bool = False) -> None:
         self.candidate = candidate
+        self._cooperative = cooperative
         self._lock = threading.Lock()
         self._outcome: type[Backend] | LoadFailure | None = None
 
@@ -65,7 +72,7 @@ class Plugin:
         with self._lock:
             if self._outcome is None:
                 try:
-                    self._outcome = _backend_class(self.candidate)
+                    self._outcome = _backend_class(self.candidate, self._cooperative)
                 except LoadFailedError as error:
                     self._outcome = error.failure
             if isinstance(self._outcome, LoadFailure):
@@ -164,7 +171,7 @@ class Instance:
                 _logger.exception("backend %s: close() failed", self.plugin.candidate.name)
 
 
-def _backend_class(candidate: Candidate) -> type[Backend]:
+def _backend_class(candidate: Candidate, cooperative: bool) -> type[Backend]:
     try:
         cls = candidate.load()
     except _RAISED as error:
@@ -187,6 +194,13 @@ def _backend_class(candidate: Candidate) -> type[Backend]:
             candidate,
             f"it needs contract version {version}, and this server has {CONTRACT_VERSION}",
             f"pip install --upgrade {SERVER_DISTRIBUTION}",
+        )
+    if cooperative and cls.capabilities.cpu_bound:
+        raise _failed(
+            candidate,
+            "it keeps a core busy, which holds up all other requests under worker_class gevent",
+            "serve it with --worker-class gthread",
+            unfit=True,
         )
     return cls
 
@@ -244,8 +258,13 @@ def _missing_module(missing: str, candidate: Candidate) -> tuple[str, str]:
 
 
 def _failed(
-    candidate: Candidate, reason: str, hint: str | None = None, *, transient: bool = False
+    candidate: Candidate,
+    reason: str,
+    hint: str | None = None,
+    *,
+    transient: bool = False,
+    unfit: bool = False,
 ) -> LoadFailedError:
     """Log a failure that needs no traceback and return it as an exception."""
     _logger.error("backend %s (%s): %s", candidate.name, candidate.origin, reason)
-    return LoadFailedError(LoadFailure(reason, hint, transient=transient))
+    return LoadFailedError(LoadFailure(reason, hint, transient=transient, unfit=unfit))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from caesar_server.contract import Backend, Model
@@ -50,7 +51,7 @@ class Registry:
         ranking = rank(candidates)
         allowed = settings.allowed_backends or tuple(ranking.winners)
         self._plugins = {
-            name: Plugin(candidate)
+            name: Plugin(candidate, cooperative=settings.worker_class == "gevent")
             for name, candidate in sorted(ranking.winners.items())
             if name in allowed
         }
@@ -203,6 +204,17 @@ class Registry:
         ]
         if problems:
             raise SettingsError(problems)
+
+    def refuse_cpu_bound_default(self) -> None:
+        """Import the default backend, to refuse it if it declares ``cpu_bound`` under gevent.
+
+        :raises SettingsError: in that case alone; whatever else fails may still be put right.
+        """
+        plugin = self._plugins[self.default]
+        with suppress(LoadFailedError):  # kept by the plugin
+            plugin.load()
+        if plugin.failure is not None and plugin.failure.unfit:
+            raise SettingsError([f"worker_class: {self.report(self.default).sentence}"])
 
     def loaded(self) -> Mapping[str, Backend]:
         """Return the open backends by name; those of a route with options as ``models.PATTERN``."""

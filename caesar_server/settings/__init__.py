@@ -9,6 +9,7 @@ from caesar_server.settings.definition import (
     Settings,
     check_exposure,
     flag_name,
+    has_flag,
     is_loopback,
     is_table,
     setting_fields,
@@ -20,6 +21,7 @@ from caesar_server.settings.sources import (
     LoadedSettings,
     environment_name,
     load_settings,
+    set_variable,
 )
 
 __all__ = [
@@ -31,9 +33,11 @@ __all__ = [
     "check_exposure",
     "environment_name",
     "flag_name",
+    "has_flag",
     "is_loopback",
     "is_table",
     "load_settings",
+    "set_variable",
     "setting_fields",
     "settings_reference",
 ]

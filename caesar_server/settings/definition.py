@@ -33,7 +33,7 @@ class Settings:
     """The server's settings.  Frozen: an app keeps those that it was made with."""
 
     host: str = option(
-        "127.0.0.1", help="Address to listen on; outside loopback also needs insecure."
+        "127.0.0.1", help="Address to listen on; outside loopback takes API keys, or insecure."
     )
     port: int = option(
         8000, help="TCP port to listen on; 0 takes a free one.", minimum=0, maximum=65535
@@ -44,6 +44,10 @@ class Settings:
         minimum=1,
         maximum=1024,
     )
+    worker_class: Literal["gthread", "gevent"] = option(
+        "gthread",
+        help="Threads, or greenlets: lighter, but only for backends that just wait for others.",
+    )
     threads: int = option(
         64,
         help="Threads of a worker: four fewer is the number of requests it answers at once.",
@@ -51,7 +55,40 @@ class Settings:
         maximum=4096,
     )
     insecure: bool = option(
-        False, help="Allow listening outside loopback, where everybody may call without a key."
+        False, help="Allow listening outside loopback without API keys, so that anybody may call."
+    )
+    keys_file: str | None = option(
+        None,
+        help="File with the API keys; unset: in the user's configuration folder, as keys.json.",
+        example="/etc/caesar-server/keys.json",
+    )
+    api_keys: tuple[str, ...] = option(
+        (),
+        help="API keys besides those of the file, in clear or as sha256: and their hash.",
+        secret=True,
+    )
+    max_streams: int | None = option(
+        None,
+        help="Streams a worker has open at once; unset: as many as it answers requests.",
+        minimum=1,
+        maximum=4096,
+    )
+    key_streams: int | None = option(
+        None,
+        help="Streams in a worker for each API key that has no such limit of its own.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    key_requests_per_minute: int | None = option(
+        None,
+        help="POST requests a minute for each API key that has no such limit of its own.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    limits_storage: str = option(
+        "memory://",
+        help="Where requests per minute are counted: memory://, or redis://HOST:PORT for all.",
+        secret=True,
     )
     allowed_hosts: tuple[str, ...] = option(
         (),
@@ -79,7 +116,7 @@ class Settings:
     )
     extra_backends: tuple[str, ...] = option(
         (),
-        help="Backends to run in place, each as [NAME=]module:Class or [NAME=]path/to/file.py[:Class].",
+        help="Backends to run in place, each [NAME=]module:Class or [NAME=]file.py[:Class].",
         example="hello=my_backend:HelloBackend",
     )
     max_body_bytes: int = option(
@@ -158,6 +195,12 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", help="Least severity of what is logged."
     )
+    log_format: Literal["auto", "text", "json"] = option(
+        "auto", help="Log as text or as JSON lines; auto: text on a terminal, else JSON."
+    )
+    metrics_public: bool = option(
+        False, help="Answer /metrics without an API key where other paths ask for one."
+    )
 
 
 def setting_fields() -> Mapping[str, OptionField]:
@@ -170,8 +213,16 @@ def is_table(field: OptionField) -> bool:
     return field.type_name == "table"
 
 
+def has_flag(field: OptionField) -> bool:
+    """Return whether a setting can be given on the command line.
+
+    A secret cannot: every user of a machine sees the command lines of its programs.
+    """
+    return not is_table(field) and not field.info.secret
+
+
 def flag_name(setting: str) -> str:
-    """Return the command line's flag of a setting that is no table.
+    """Return the command line's flag of a setting that has one.
 
     >>> flag_name("max_body_bytes")
     '--max-body-bytes'
@@ -192,16 +243,18 @@ def is_loopback(host: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
 
 
-def check_exposure(settings: Settings) -> None:
+def check_exposure(settings: Settings, *, has_keys: bool) -> None:
     """Refuse to be reachable from other machines unless that is wanted.
 
-    :raises SettingsError: if ``host`` is not loopback and ``insecure`` is off.
+    :param has_keys: whether callers must show an API key.
+    :raises SettingsError: if ``host`` is not loopback, there are no keys and ``insecure`` is off.
     """
-    if not settings.insecure and not is_loopback(settings.host):
+    if not has_keys and not settings.insecure and not is_loopback(settings.host):
         raise SettingsError(
             [
-                f"host: {settings.host!r} can be reached from other machines, and this server asks "
-                "for no API key; listen on 127.0.0.1 behind a proxy that checks its callers, or "
-                "allow it with --insecure (insecure = true)"
+                f"host: {settings.host!r} can be reached from other machines, and this server has "
+                "no API keys to ask for; make one with caesar-server keys create, listen on "
+                "127.0.0.1 behind a proxy that checks its callers, or allow it with --insecure "
+                "(insecure = true)"
             ]
         )

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from caesar_server.contract.options import OptionField, option_fields
-from caesar_server.settings.definition import ModelRoute, flag_name, is_table, setting_fields
+from caesar_server.settings.definition import (
+    ModelRoute,
+    flag_name,
+    has_flag,
+    is_table,
+    setting_fields,
+)
 from caesar_server.settings.sources import CONFIG_VARIABLE, DEFAULT_FILE, environment_name
 
 _INTRODUCTION = f"""\
@@ -67,6 +73,7 @@ def _entry(title: str, field: OptionField) -> Iterator[str]:
         yield f":Example: ``{field.info.example}``"
     if title == field.name and not is_table(field):
         yield f":Environment: ``{environment_name(field.name)}``"
+    if title == field.name and has_flag(field):
         yield f":Command line: ``{flag_name(field.name)}``"
     yield ""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import platformdirs
 
 from caesar_server.contract.options import OptionsError, parse_options, unknown_name
 from caesar_server.errors import SettingsError
@@ -91,6 +93,8 @@ def load_settings(
         for one in reversed(found)
     ]
     settings, tree, origins = _combined((*plugins, *sources), problems)
+    if settings.keys_file is None:
+        settings = replace(settings, keys_file=_default_keys_file())
     unset = [name for name in setting_fields() if name not in tree]
     return LoadedSettings(settings, {**dict.fromkeys(unset, "default"), **origins}, warnings)
 
@@ -116,6 +120,20 @@ def _combined(
     if problems:
         raise SettingsError(problems)
     return settings, tree, origins
+
+
+def _default_keys_file() -> str | None:
+    """Return the file of keys of the user who runs this; None for a user without a home."""
+    path = platformdirs.user_config_path("caesar-server") / "keys.json"
+    return str(path) if path.is_absolute() else None
+
+
+def set_variable(name: str, value: str) -> None:
+    """Set an environment variable of this process and of those that it starts from now on.
+
+    For libraries that can be told in no other way.
+    """
+    os.environ[name] = value
 
 
 def _file_source(config: Path | None, named: str | None, problems: list[str]) -> _Source:

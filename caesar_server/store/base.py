@@ -5,15 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from caesar_server.contract.events import Event, Status
 from caesar_server.contract.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An event with its place in the job.
+class Record(NamedTuple):
+    """An event with its place in the job; a named tuple, since there is one for every token.
 
     :param seq: 1 for the first, without gaps.
     :param created_at: Unix seconds.

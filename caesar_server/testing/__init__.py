@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from caesar_server.testing.clock import FakeClock
     from caesar_server.testing.conformance import check_backend
+    from caesar_server.testing.durable import DurableBackend, durable_backend
     from caesar_server.testing.live import LiveServer
     from caesar_server.testing.pytest_conformance import BackendConformance
     from caesar_server.testing.runs import collect_events, make_context
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendConformance",
+    "DurableBackend",
     "FakeClock",
     "Gate",
     "LiveServer",
@@ -36,12 +38,14 @@ __all__ = [
     "collect_events",
     "decode_events",
     "decode_frames",
+    "durable_backend",
     "make_context",
     "scripted_backend",
 ]
 
 _HOMES = {
     "BackendConformance": "pytest_conformance",
+    "DurableBackend": "durable",
     "FakeClock": "clock",
     "Gate": "scripted",
     "LiveServer": "live",
@@ -53,6 +57,7 @@ _HOMES = {
     "collect_events": "runs",
     "decode_events": "sse_client",
     "decode_frames": "sse_client",
+    "durable_backend": "durable",
     "make_context": "runs",
     "scripted_backend": "scripted",
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from caesar_server.contract import Backend, Clock, Event, Request
+from caesar_server.contract.context import StoredFile
 from caesar_server.jobs.calls import seed_of
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.run import run_events
@@ -18,6 +20,8 @@ def make_context(
     timeout_s: float | None = None,
     seed: int | None = None,
     restored: Mapping[str, Any] | None = None,
+    files: Mapping[str, StoredFile] | None = None,
+    checkpoints: list[Mapping[str, Any]] | None = None,
 ) -> RunContext:
     """Return a context as ``run()`` gets it; its ``cancel()`` is what the server would call.
 
@@ -25,9 +29,24 @@ def make_context(
     :param timeout_s: seconds from now until the deadline.
     :param seed: makes ``context.random`` repeat itself.
     :param restored: the checkpoint of an earlier attempt.
+    :param files: the request's files by id.
+    :param checkpoints: gets the state of each checkpoint, as it comes back from JSON.
     """
+
+    def save(state: Mapping[str, Any]) -> None:
+        back = json.loads(json.dumps(state, allow_nan=False))
+        if checkpoints is not None:
+            checkpoints.append(back)
+
     return RunContext(
-        str(uuid.uuid4()), clock=clock, timeout_s=timeout_s, seed=seed, restored=restored
+        str(uuid.uuid4()),
+        attempt=1 if restored is None else 2,
+        clock=clock,
+        timeout_s=timeout_s,
+        seed=seed,
+        restored=restored,
+        files=files,
+        save_checkpoint=save,
     )
 
 

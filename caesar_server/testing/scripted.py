@@ -139,7 +139,7 @@ class Script:
             for step in steps:
                 if self._heeds_cancel:
                     context.raise_if_cancelled()
-                for event in _perform(step, context):
+                for event in perform(step, context):
                     yield event
                     self.count("yielded")
         except GeneratorExit:
@@ -176,7 +176,8 @@ class Script:
             self._changed.notify_all()
 
 
-def _perform(step: Step, context: Context) -> Iterable[Event]:
+def perform(step: Step, context: Context) -> Iterable[Event]:
+    """Do one step of a script and return its events."""
     if isinstance(step, BaseException):
         raise step
     if isinstance(step, Gate):

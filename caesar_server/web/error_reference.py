@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -133,7 +134,7 @@ def _table_row(first: str, *others: str) -> Iterator[str]:
 
 
 def _class_row(cls: ErrorClass) -> ErrorRow:
-    when = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+    when = _first_paragraph(cls)
     if issubclass(cls, RequestRejectedError):
         # The one class whose status is the instance's own.
         low, high = cls("", status=400).info(), cls("", status=499).info()
@@ -144,6 +145,12 @@ def _class_row(cls: ErrorClass) -> ErrorRow:
     return ErrorRow(
         info.code, str(info.status), info.type, when, is_repeated(info), (cls.__name__,)
     )
+
+
+def _first_paragraph(cls: type) -> str:
+    """Return what a docstring begins with, less the status, which has a column of its own."""
+    text = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+    return re.sub(r" \(HTTP \d+\)", "", text)
 
 
 def _value_row(info: ErrorInfo) -> ErrorRow:

@@ -20,6 +20,7 @@ from caesar_server.errors import (
     ServerError,
     UnsupportedMediaTypeError,
 )
+from caesar_server.web.observing.exchange import note_code
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ def render_error(info: ErrorInfo, *, started: bool = False) -> Response:
         body: dict[str, Any] = error_object(info)
     else:
         body = {"error": info.message}
+    note_code(info.code)
     response = jsonify(body)
     response.status_code = info.status
     _add_retry_headers(response, info, started)

@@ -15,11 +15,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from caesar_server.web.observing.exchange import noting_departure
+
 logger = logging.getLogger(__name__)
 
 #: Where gunicorn and werkzeug's server put the connection.
 _SOCKET_KEYS = ("gunicorn.socket", "werkzeug.socket")
 _HANG_UP = getattr(select, "EPOLLRDHUP", 0) | getattr(select, "EPOLLHUP", 0)
+#: Taken now: gevent removes it from the module, since its waiting would hold up every greenlet.
+_EPOLL: type[select.epoll] | None = getattr(select, "epoll", None)
 
 
 def client_socket(environ: Mapping[str, Any]) -> socket.socket | None:
@@ -35,8 +39,8 @@ class SocketWatch:
     """Calls back when the other end of a socket closes or half-closes its side.
 
     Half-closing counts as leaving, as nginx has it.  The thread starts with the first socket, so
-    never before a fork; it is a daemon and ends with :meth:`close`.  Where the system has no epoll
-    nothing is ever noticed.
+    never before a fork; it is a daemon and ends with :meth:`close`.  Where the system has no epoll,
+    or gevent took it away before this module was imported, nothing is ever noticed.
     """
 
     def __init__(self) -> None:
@@ -57,12 +61,14 @@ class SocketWatch:
             it may still come while the watch is being ended.
         """
         fd = -1 if sock is None else sock.fileno()
-        if fd < 0 or not _HANG_UP:
+        if fd < 0 or _EPOLL is None:
             return _nothing
+        # a run that is cancelled does not say why
+        callback = noting_departure(callback)
         with self._lock:
             if self._closed or fd in self._callbacks:
                 return _nothing
-            poll = self._ready_poll()
+            poll = self._ready_poll(_EPOLL)
             self._callbacks[fd] = callback
             # One shot: a hang-up stays true, and would wake the thread again and again.
             poll.register(fd, _HANG_UP | select.EPOLLONESHOT)
@@ -87,10 +93,10 @@ class SocketWatch:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _ready_poll(self) -> select.epoll:
+    def _ready_poll(self, epoll: type[select.epoll]) -> select.epoll:
         """Return the poll object; makes it and its thread on first use."""
         if self._poll is None:
-            self._poll = select.epoll()
+            self._poll = epoll()
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._poll.register(self._wake, select.EPOLLIN)
             self._thread = threading.Thread(
@@ -100,9 +106,13 @@ class SocketWatch:
         return self._poll
 
     def _run(self, poll: select.epoll, wake: int) -> None:
+        # An epoll is itself something to poll, and that kind of waiting gevent knows how to do.
+        events = select.poll()
+        events.register(poll.fileno(), select.POLLIN)
         try:
             while True:
-                for fd, _ in poll.poll():
+                events.poll()
+                for fd, _ in poll.poll(0):
                     if fd == wake:
                         return
                     with self._lock:

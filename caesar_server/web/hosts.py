@@ -14,6 +14,7 @@ from flask import Flask, request
 
 from caesar_server.errors import ForbiddenHostError
 from caesar_server.settings import Settings, is_loopback
+from caesar_server.web.access.keyring import Keyring
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/@?#\s]+)(?::[0-9]{1,5})?")
 _LOOPBACK_NAMES = ("localhost", ".localhost", "127.0.0.1", "[::1]")
@@ -45,14 +46,19 @@ def _name(header: str) -> str:
     return found[1].removesuffix(".") if found else ""
 
 
-def register(app: Flask, settings: Settings) -> None:
-    """Make ``app`` refuse requests for other hosts."""
+def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
+    """Make ``app`` refuse requests for other hosts.
+
+    Once callers must show a key, only ``allowed_hosts`` is left of this: a web page has no key.
+    """
     answered = answered_hosts(settings)
     if answered is None:
         return
 
     @app.before_request
     def check_host() -> None:
+        if keyring.required and not settings.allowed_hosts:
+            return
         host = request.headers.get("Host", "")
         if not is_answered(host, answered):
             raise ForbiddenHostError(

@@ -14,7 +14,10 @@ from caesar_server.jobs.runner import Runner
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.store.base import Store
+from caesar_server.web.access.keyring import Keyring
+from caesar_server.web.access.places import Places
 from caesar_server.web.gone import SocketWatch
+from caesar_server.web.observing.metrics import ServerMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,9 @@ class Services:
     runner: Runner
     clock: Clock
     watch: SocketWatch
+    keyring: Keyring
+    places: Places
+    metrics: ServerMetrics
     closers: Sequence[Callable[[], None]]
 
     def close(self) -> None:

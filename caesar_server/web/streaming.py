@@ -17,6 +17,9 @@ from caesar_server.web.errors import AnswerError, error_object
 
 logger = logging.getLogger(__name__)
 
+#: So much is written without waiting for a client that does not read, as a rule.
+UNHINDERED_BYTES = 16 * 1024
+
 #: Turns the next event of a job into the bodies of the frames to send for it.
 Mapper = Callable[[Event], Sequence[Mapping[str, Any]]]
 
@@ -26,6 +29,7 @@ def stream_response(
     to_chunks: Mapper,
     *,
     watch: Callable[[Callable[[], None]], Callable[[], None]],
+    on_end: Callable[[], None],
     first_event_wait_s: float,
     heartbeat_s: float,
 ) -> Response:
@@ -35,6 +39,7 @@ def stream_response(
     proper error.
 
     :param watch: begins to call its argument when the client leaves, returns what ends that.
+    :param on_end: called when the returned stream is over, in whatever way; perhaps twice.
     :param first_event_wait_s: seconds to wait at most; after that it is 200 in any case.
     :param heartbeat_s: seconds of silence after which a comment is sent; 0 sends none.
     :raises AnswerError: if the job failed before anything was sent.
@@ -47,8 +52,9 @@ def stream_response(
     except BaseException:
         end_watch()
         followed.leave()
+        on_end()
         raise
-    frames = FrameStream(followed, to_chunks, first, heartbeat_s, end_watch)
+    frames = FrameStream(followed, to_chunks, first, heartbeat_s, end_watch, on_end)
     response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
@@ -94,12 +100,14 @@ class FrameStream:
         first: Sequence[Record],
         heartbeat_s: float,
         end_watch: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> None:
         self._followed = followed
         self._to_chunks = to_chunks
         self._first = first
         self._heartbeat_s = heartbeat_s
         self._end_watch = end_watch
+        self._on_end = on_end
         self._writes = self._run()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -110,6 +118,7 @@ class FrameStream:
 
     def close(self) -> None:
         """End the stream; a job that is not durable is cancelled.  Called by the WSGI server."""
+        self._on_end()
         self._end_watch()
         self._writes.close()
         self._followed.leave()
@@ -122,10 +131,15 @@ class FrameStream:
         while True:
             if records:
                 data, ended = self._frames(records)
+                if ended and len(data) <= UNHINDERED_BYTES:
+                    # before the client can see the end: if it asks again at once there is room
+                    self._on_end()
                 if data:
                     yield data
                 if ended:
                     return
+            elif self._followed.left:
+                return
             elif self._followed.drained:
                 logger.error("job %s ended without a terminal event", self._followed.job.id)
                 yield sse.frame(error_object(UNEXPECTED)) + sse.DONE

@@ -11,7 +11,7 @@ import pytest
 
 import caesar_server
 from caesar_server.cli import main
-from caesar_server.settings import flag_name, is_table, setting_fields
+from caesar_server.settings import flag_name, has_flag, setting_fields
 
 HELLO_FILE = """
 default_backend = "hello"
@@ -64,11 +64,11 @@ def test_importing_the_command_imports_neither_flask_nor_gunicorn_nor_plugins() 
 
 
 @pytest.mark.parametrize("field", setting_fields().values(), ids=lambda field: field.name)
-def test_serve_has_a_flag_for_each_setting_that_is_no_table(run, field) -> None:
+def test_serve_has_a_flag_for_each_setting_that_is_no_table_and_no_secret(run, field) -> None:
     text = " ".join(run("serve", "--help").stdout.split())
     flag = flag_name(field.name)
-    assert (re.search(rf" {flag} ", text) is not None) == (not is_table(field))
-    if not is_table(field):
+    assert (re.search(rf" {flag} ", text) is not None) == has_flag(field)
+    if has_flag(field):
         described = text[text.index(f" {flag} ") :].replace("- ", "-")
         assert field.info.help.replace("- ", "-") in described
         assert field.range in described
@@ -184,7 +184,7 @@ def test_options_of_a_backend(run) -> None:
     result = run("backends", "hello")
     assert "times (integer, 1 to 9, words; default 1)" in result.stdout
     assert "How often it is said." in result.stdout
-    assert "api_key (string; unset by default)" in result.stdout
+    assert "api_key (string; secret, unset by default)" in result.stdout
     options = json.loads(run("backends", "hello", "--json").stdout)["options"]
     assert [option["name"] for option in options] == ["greeting", "times", "api_key", "headers"]
     assert options[1]["range"] == "1 to 9"

@@ -53,7 +53,7 @@ def test_ends_with_sigint(start) -> None:
 
 def test_names_the_default_backend(start) -> None:
     server = start(*SERVE)
-    server.wait_for(r"Serving on http://127\.0\.0\.1:\d+ \(default backend: hello\)\n")
+    server.wait_for(r"Serving on http://127\.0\.0\.1:\d+ \(default backend: hello\)")
 
 
 def test_leaves_no_file_in_the_home_directory(start, folder, tmp_path) -> None:

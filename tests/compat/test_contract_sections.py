@@ -111,7 +111,7 @@ def test_models_are_valid_by_openais_schema(make_client):
 def test_what_would_silently_give_wrong_data_is_refused_naming_the_backend(
     make_client, field, value, stream
 ):
-    able = {name: False for name in ("echo", "logprobs", "n", "best_of", "suffix")}
+    able = dict.fromkeys(("echo", "logprobs", "n", "best_of", "suffix"), False)
     client = make_client(ANSWER, capabilities=able)
     reply = ask(client, stream=stream, **{field: value})
     assert (reply.status_code, reply.json["error"]["param"]) == (400, field)

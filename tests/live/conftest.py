@@ -20,14 +20,15 @@ import pytest
 
 DEADLINE_S = 30.0
 
-#: ``ticks`` never ends; ``slow`` answers after ``tenths`` tenths of a second; each run that is over
+#: ``ticks`` never ends, nor does ``silent``, which says nothing; ``busy`` declares that it
+#: computes; ``slow`` answers after ``tenths`` tenths of a second; each run that is over
 #: leaves a line in the file ``journal``.
 BACKENDS = """
 import os
 from dataclasses import dataclass
 
 from caesar_server.contract import (
-    Backend, Cancelled, ChoiceFinished, Completed, ContentDelta, option,
+    Backend, Cancelled, Capabilities, ChoiceFinished, Completed, ContentDelta, option,
 )
 
 
@@ -49,31 +50,101 @@ class TicksBackend(Backend):
             raise
 
 
+class SilentBackend(Backend):
+    def run(self, request, context):
+        note(f"began {request.prompts[0]}")
+        try:
+            context.sleep(3600)
+            yield Completed()
+        except (Cancelled, GeneratorExit) as end:
+            note(f"ended {request.prompts[0]} {type(end).__name__}")
+            raise
+
+    def close(self):
+        note("closed silent")
+
+
+class BusyBackend(Backend):
+    capabilities = Capabilities(cpu_bound=True)
+
+    def run(self, request, context):
+        yield ContentDelta("busy")
+        yield ChoiceFinished()
+        yield Completed()
+
+
 class SlowBackend(Backend):
     def run(self, request, context):
         note(f"began {request.prompts[0]}")
         context.sleep(int(request.extra.get("tenths", 10)) / 10)
         yield ContentDelta(f"from {os.getpid()}")
+        for _ in range(int(request.extra.get("megabytes", 0))):
+            yield ContentDelta("x" * 1_000_000)
         yield ChoiceFinished()
         yield Completed()
 """
 
 
-class Live:
-    """One server: a gunicorn master and its workers."""
+#: Each host that can run the server, and the modules that it needs.
+HOSTS = {"gthread": (), "gevent": ("gevent", "packaging"), "granian": ("granian",)}
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+
+def serve_command(host: str) -> list[str]:
+    """Return what starts the server on gunicorn."""
+    return [sys.executable, "-m", "caesar_server", "serve", "--worker-class", host, "--port", "0"]
+
+
+def granian_command() -> list[str]:
+    """Return what starts the server on granian, as the manual has it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return [
+        *(sys.executable, "-m", "granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
+        *("--blocking-threads", "64", "--port", str(port), "--factory"),
+        "caesar_server.cli.workers.granian_app:create_app",
+    ]
+
+
+def environment(flags: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables that say the same as flags; each flag has a value."""
+    names = [flag.removeprefix("--").replace("-", "_").upper() for flag in flags[::2]]
+    return {f"CAESAR_SERVER_{name}": value for name, value in zip(names, flags[1::2], strict=True)}
+
+
+EXTRA_BACKENDS = [
+    f"{name.lower()}=backends:{name}Backend" for name in ("Ticks", "Silent", "Busy", "Slow")
+]
+
+
+class Live:
+    """One server: a master and its workers.
+
+    :param flags: settings as ``serve`` takes them.
+    :param host: one of ``HOSTS``.
+    """
+
+    def __init__(self, folder: Path, *flags: str, host: str = "gthread") -> None:
         self.folder = folder
         self.log_path = folder / "log"
-        command = [sys.executable, "-m", "caesar_server", "serve", "--port", "0", *flags]
-        for name in ("ticks:TicksBackend", "slow:SlowBackend"):
-            command += ["--backend", f"{name.split(':')[0]}=backends:{name.split(':')[1]}"]
+        command = granian_command() if host == "granian" else serve_command(host)
+        variables = {"CAESAR_SERVER_EXTRA_BACKENDS": ",".join(EXTRA_BACKENDS)}
+        if host == "granian":
+            variables |= environment(flags)
+        else:
+            command += flags
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=folder,
+                env={**os.environ, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
+        begun = r"(?:Serving on|Listening at:) \S+:(\d+)"
         try:
-            self.port = int(self.wait(lambda: re.search(r"Serving on \S+:(\d+)", self.log))[1])
+            self.port = int(self.wait(lambda: re.search(begun, self.log))[1])
             self.wait(self.answers)
         except BaseException:
             self.end()
@@ -160,13 +231,21 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
+def host() -> str:
+    """What runs every server; a test that is parametrised with it runs on several."""
+    return "gthread"
+
+
+@pytest.fixture
+def start(tmp_path: Path, host: str) -> Iterator[Callable[..., Live]]:
     """Start a server with the given flags; it ends with the test."""
+    for module in HOSTS[host]:
+        pytest.importorskip(module)
     (tmp_path / "backends.py").write_text(BACKENDS)
     servers: list[Live] = []
 
     def start_one(*flags: str) -> Live:
-        servers.append(Live(tmp_path, *flags))
+        servers.append(Live(tmp_path, *flags, host=host))
         return servers[-1]
 
     yield start_one

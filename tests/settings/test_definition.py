@@ -65,7 +65,7 @@ def test_repr_shows_no_option_of_a_backend() -> None:
 )
 def test_loopback_needs_no_permission(host) -> None:
     assert is_loopback(host)
-    check_exposure(Settings(host=host))
+    check_exposure(Settings(host=host), has_keys=False)
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,6 @@ def test_loopback_needs_no_permission(host) -> None:
 def test_other_hosts_need_permission(host) -> None:
     assert not is_loopback(host)
     with pytest.raises(SettingsError, match="--insecure"):
-        check_exposure(Settings(host=host))
-    check_exposure(Settings(host=host, insecure=True))
+        check_exposure(Settings(host=host), has_keys=False)
+    check_exposure(Settings(host=host, insecure=True), has_keys=False)
+    check_exposure(Settings(host=host), has_keys=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -63,12 +64,17 @@ class Good(Backend):
         seed=True,
         usage=True,
         citations=True,
+        files=True,
+        durable=True,
+        channels=frozenset({"content", "transformed"}),
         cancel_deadline_s=0.5,
     )
 
     def run(self, request: Request, context: Context) -> Iterator[Event]:
         context.raise_if_cancelled()
         yield Started()
+        self.read(context)
+        context.checkpoint({"asked": repr(request)})
         if isinstance(request, BrainstormRequest):
             yield Completed({"questions": []})
             return
@@ -80,11 +86,22 @@ class Good(Backend):
             for k in range(sampling.n):
                 choice = position * sampling.n + k
                 for event in choice_events(words, context, sampling, choice=choice, echo=echo):
+                    shaped = isinstance(event, ContentDelta) and is_shaped(request)
+                    if shaped:
+                        yield replace(event, channel="transformed")
                     yield with_logprobs(event) if sampling.logprobs else event
         if isinstance(request, ResearchRequest):
             yield ResultFound("a", "A", "https://example.org/a", 0.5, 1)
             yield ResultFound("b", "B", "https://example.org/b")
         yield Completed()
+
+    def read(self, context: Context) -> None:
+        for file in context.files.values():
+            file.path.read_bytes()
+
+
+def is_shaped(request: Request) -> bool:
+    return getattr(getattr(request, "parameters", None), "system_prompt", None) is not None
 
 
 def prompts_of(request: Request) -> list[str]:
@@ -553,6 +570,33 @@ def cites_twice(events: Iterator[Event], request: Any, context: Context) -> Iter
         yield event
 
 
+def cites(number: int) -> Callable[..., Iterable[Event]]:
+    """Return a change that adds a citation to the text of a choice."""
+
+    def change(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+        for event in events:
+            if isinstance(event, ChoiceFinished):
+                yield ContentDelta(f" [{number}]", event.choice)
+            yield event
+
+    return change
+
+
+@run_breach("events.citations_resolve", "[9] in the text and no such result", only=research)
+def cites_nothing(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+    yield from cites(9)(events, request, context)
+
+
+@run_breach("events.citations_resolve", "[1] in the text and no such result", only=research)
+def finds_it_too_late(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+    yield from cites(1)(events, request, context)
+
+
+@run_breach("events.transformed", "text in content alone", only=is_shaped)
+def forgets_to_reshape(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+    return [event for event in events if getattr(event, "channel", "content") == "content"]
+
+
 # --- what the caller asked for -------------------------------------------------------------------
 
 
@@ -740,6 +784,177 @@ def counts_per_choice(events: Iterator[Event], request: Any, context: Context) -
         if isinstance(event, UsageCounted) and event.prompt_tokens:
             yield event
         yield event
+
+
+@run_breach("usage.sums", "92 prompt tokens for two prompts", only=several)
+def reports_totals(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+    total = 0
+    for event in events:
+        if isinstance(event, UsageCounted):
+            total += event.prompt_tokens
+            event = replace(event, prompt_tokens=total)
+        yield event
+
+
+@run_breach("usage.sums", "at most 96", only=several)
+def totals_with_each_word(
+    events: Iterator[Event], request: Any, context: Context
+) -> Iterable[Event]:
+    words = 0
+    for event in events:
+        if isinstance(event, ContentDelta):
+            words += 1
+            yield UsageCounted(completion_tokens=words)
+        yield event
+
+
+@breach("concurrency.eight", "the line is busy")
+class OneLine(Good):
+    capabilities = replace(Good.capabilities, seed=False)
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.line = threading.Lock()
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        if not self.line.acquire(blocking=False):
+            raise BackendUnavailableError("the line is busy")
+        try:
+            context.sleep(0.01)
+            yield from super().run(request, context)
+        finally:
+            self.line.release()
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@breach("files.read", "nobody looked at the file")
+class DoesNotRead(Good):
+    def read(self, context: Context) -> None:
+        pass
+
+
+@breach("files.read", "in a chat run with a file: run() raised InvalidRequestError")
+class RefusesFiles(Good):
+    def read(self, context: Context) -> None:
+        if context.files:
+            raise InvalidRequestError("no files", param="messages")
+
+
+@breach("files.untouched", "the file was changed")
+class ScribblesInFiles(Good):
+    def read(self, context: Context) -> None:
+        for file in context.files.values():
+            with file.path.open("a") as opened:
+                opened.write("seen")
+
+
+@breach("files.untouched", "the file is gone")
+class TidiesUp(Good):
+    def read(self, context: Context) -> None:
+        for file in context.files.values():
+            file.path.unlink()
+
+
+@breach("files.untouched", "left the descriptor of")
+class KeepsFilesOpen(Good):
+    def open(self) -> None:
+        self.opened: list[int] = []
+
+    def read(self, context: Context) -> None:
+        self.opened += [os.open(file.path, os.O_RDONLY) for file in context.files.values()]
+
+    def close(self) -> None:
+        for descriptor in self.opened:
+            os.close(descriptor)
+
+
+@breach("files.any_bytes", "UnicodeDecodeError")
+class ExpectsText(Good):
+    def read(self, context: Context) -> None:
+        for file in context.files.values():
+            file.path.read_text("utf-8")
+
+
+# --- durable -------------------------------------------------------------------------------------
+
+
+@breach("durable.checkpoint_first", "a delta before any checkpoint")
+class StoresTooLate(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        late: list[Mapping[str, Any]] = []
+        keep = context.checkpoint
+        context.checkpoint = late.append  # type: ignore[method-assign]
+        yield from super().run(request, context)
+        for state in late:
+            keep(state)
+
+
+@breach("durable.state_json", "became")
+class StoresTuples(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        context.checkpoint({"pair": (1, 2)})
+        yield from super().run(request, context)
+
+
+@breach("durable.state_json", "not JSON serializable")
+class StoresObjects(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        context.checkpoint({"request": request})
+        yield from super().run(request, context)
+
+
+@breach("durable.resumes", "from checkpoint 1: ((")
+class TellsTheRestOnly(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        skip = 2 if context.restored is not None else 0
+        for event in super().run(request, context):
+            if isinstance(event, ContentDelta) and skip:
+                skip -= 1
+                continue
+            yield event
+
+
+@breach("durable.resumes", "run() raised KeyError: 'asked'")
+class StumblesOverOldStates(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        if context.restored is not None:
+            raise KeyError("asked")
+        return super().run(request, context)
+
+
+@breach("durable.fenced", "after checkpoint() raised Cancelled")
+class GoesOnAllTheSame(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        keep = context.checkpoint
+
+        def careless(state: Mapping[str, Any]) -> None:
+            with contextlib.suppress(Exception):
+                keep(state)
+
+        context.checkpoint = careless  # type: ignore[method-assign]
+        yield from super().run(request, context)
+
+
+# --- behind the server ---------------------------------------------------------------------------
+
+
+@breach("server.fold_is_stream", "as JSON again")
+class RemembersByThread(Good):
+    """In threads that serve one request only, as in the suite, nobody would notice."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.memory = threading.local()
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        earlier = getattr(self.memory, "questions", 0)
+        self.memory.questions = earlier + 1
+        for event in super().run(request, context):
+            if isinstance(event, ChoiceFinished):
+                yield from [ContentDelta("!", event.choice)] * earlier
+            yield event
 
 
 # --- the tests -----------------------------------------------------------------------------------

@@ -36,9 +36,10 @@ from caesar_server.contract import (
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.run import run_events
 from caesar_server.testing import scripted_backend
-from caesar_server.testing.conformance import RULES, Report, Result, check_backend, event_rules
+from caesar_server.testing.conformance import RULES, Report, Result, check_backend
 from caesar_server.testing.conformance.answer import Run
 from caesar_server.testing.conformance.rule import Fail
+from caesar_server.testing.conformance.rules import event_rules
 
 pytest_plugins = ("pytester",)
 

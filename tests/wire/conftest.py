@@ -24,7 +24,7 @@ MAX_BODY_BYTES = 100_000
 DEADLINE_S = 20.0
 
 #: Backends without an end.  Each run leaves a line in a file when it begins and when it ends.
-BACKENDS = '''
+BACKENDS = """
 from dataclasses import dataclass
 
 from caesar_server.contract import Backend, Capabilities, ContentDelta, option
@@ -67,21 +67,7 @@ class Silent(Journaling):
 
 class Flooding(Journaling):
     text, pause_s = "x" * 65536, 0
-'''
-
-#: gunicorn's file for a server that gives clients little time.
-IMPATIENT = '''
-from caesar_server.cli.gunicorn_options import ServerWorker, gunicorn_options
-from caesar_server.settings import load_settings
-
-
-class Impatient(ServerWorker):
-    patience_s = 0.5
-
-
-globals().update(gunicorn_options(load_settings().settings))
-worker_class = Impatient
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -281,10 +267,9 @@ def _folder(factory: pytest.TempPathFactory, **settings: Any) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def gunicorn(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """``caesar-server serve`` with two workers."""
-    folder = _folder(tmp_path_factory)
+@contextmanager
+def _served(serve: Any, folder: Path) -> Iterator[Host]:
+    """Run ``caesar-server serve`` in a folder."""
 
     def command(port: int) -> list[str]:
         return [sys.executable, "-m", "caesar_server", "serve", "--port", str(port)]
@@ -294,17 +279,17 @@ def gunicorn(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
 
 
 @pytest.fixture(scope="session")
+def gunicorn(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """``caesar-server serve`` with two workers."""
+    with _served(serve, _folder(tmp_path_factory)) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
 def impatient(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """gunicorn with a worker that cuts idle clients off after half a second."""
-    folder = _folder(tmp_path_factory)
-    (folder / "impatient.py").write_text(IMPATIENT)
-
-    def command(port: int) -> list[str]:
-        start = [sys.executable, "-m", "gunicorn", "-c", "impatient.py"]
-        return [*start, "-b", f"127.0.0.1:{port}", "caesar_server.app:create_app()"]
-
-    with serve(command, folder) as port:
-        yield Host("impatient", port, folder / "journal")
+    """The same with little patience for clients that do nothing."""
+    with _served(serve, _folder(tmp_path_factory, write_timeout_s=0.5)) as host:
+        yield host
 
 
 @pytest.fixture(scope="session")

@@ -144,7 +144,8 @@ def test_what_is_not_declared_as_json_is_a_415(host, post, content_type):
 @pytest.mark.parametrize(
     "content_type",
     ["application/json", "APPLICATION/JSON ; Charset=\"UTF-8\"", "application/json; charset=utf8",
-     "application/problem+json", "application/json; charset=utf-16; x=y", "application/json; charset="],
+     "application/problem+json", "application/json; charset=utf-16; x=y",
+     "application/json; charset="],
 )  # fmt: skip
 def test_json_may_be_declared_in_several_ways(host, post, content_type):
     assert text_of(host.ask(post(GOOD, content_type=content_type))) == "café 😀"
@@ -181,7 +182,16 @@ def test_a_body_that_breaks_off_is_a_400_even_if_what_came_is_json(host, post):
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"5\r\n{\"mod", b"5\r\n{\"mod\r\n", b"", b"zz\r\n", b"-1\r\n", b"2\r\n{}xx", b"2;\r\n{}\r\n0\r\n\r\n"]
+    "sent",
+    [
+        b"",
+        b'5\r\n{"mod',
+        b'5\r\n{"mod\r\n',
+        b"zz\r\n",
+        b"-1\r\n",
+        b"2\r\n{}xx",
+        b"2;\r\n{}\r\n0\r\n\r\n",
+    ],
 )
 def test_chunks_that_are_none_are_a_400(gunicorn, post, sent):
     with gunicorn.wire() as wire:

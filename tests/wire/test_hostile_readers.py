@@ -91,9 +91,10 @@ def test_a_stalled_reader_is_told_of_the_deadline_when_it_reads_on(post):
     settings = Settings(default_backend="flood", request_timeout_s=0.5)
     backend = scripted_backend(flood)
     app = create_app(settings, Registry.of({"flood": backend}, settings))
-    with LiveServer(app) as server, socket.create_connection(
-        ("127.0.0.1", server.port), timeout=20
-    ) as connection:
+    with (
+        LiveServer(app) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection,
+    ):
         connection.sendall(post({"stream": True}, "Connection: close"))
         assert connection.recv(1)
         backend.script.wait_for(lambda script: script.ended == 1)

@@ -201,7 +201,10 @@ def test_what_is_no_http_is_refused_in_openais_form_and_the_connection_closed(
         assert wire.closed()
 
 
-@pytest.mark.parametrize("host_line", ["", "a b", "evil.example", "localhost:80:80", "[::1", "@localhost", "local\xe9host"])
+@pytest.mark.parametrize(
+    "host_line",
+    ["", "a b", "evil.example", "localhost:80:80", "[::1", "@localhost", "local\xe9host"],
+)
 def test_a_bad_host_is_refused(gunicorn, host_line):
     raw = f"GET /compat/models HTTP/1.1\r\nHost: {host_line}\r\n\r\n".encode("latin-1")
     reply = gunicorn.ask(raw)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from caesar_server.contract.backend import Capabilities
 from caesar_server.contract.errors import ErrorInfo
@@ -36,8 +35,7 @@ from caesar_server.contract.request import ChatRequest, CompletionRequest
 from caesar_server.contract.text import count_words
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(NamedTuple):
     """More text of a choice; ``reasoning`` is thinking that is not part of the answer."""
 
     choice: int
@@ -46,37 +44,34 @@ class TextPiece:
     reasoning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FinishPiece:
+class FinishPiece(NamedTuple):
     """A choice is complete."""
 
     choice: int
     reason: FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressPiece:
+class ProgressPiece(NamedTuple):
     """News of the research, not part of the answer."""
 
     status: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePiece:
+class UsagePiece(NamedTuple):
     """The tokens of the whole answer; the last piece of an answer that is complete."""
 
     prompt_tokens: int
     completion_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class FailurePiece:
+class FailurePiece(NamedTuple):
     """The answer failed; the last piece then."""
 
     error: ErrorInfo
 
 
+# Named tuples, since there is one for every token and they are made twice as fast as dataclasses.
 Piece: TypeAlias = TextPiece | FinishPiece | ProgressPiece | UsagePiece | FailurePiece
 
 _CITATION = re.compile(r"\[(\d{1,9})\]")

@@ -11,14 +11,19 @@ from typing import Any
 from caesar_server.web.description import Json, ref
 
 
-def _object(description: str, required: tuple[str, ...] = (), **properties: Json) -> Json:
-    """Return an object; without ``required`` all its members are always there."""
+def _object(description: str, **properties: Json) -> Json:
+    """Return an object whose members are always there."""
     return {
         "type": "object",
         "description": description,
-        "required": list(required or properties),
+        "required": list(properties),
         "properties": properties,
     }
+
+
+def _with_optional(schema: Json, **properties: Json) -> Json:
+    """Return an object that may have these members besides."""
+    return {**schema, "properties": {**schema["properties"], **properties}}
 
 
 def _nullable(schema: Json) -> Json:
@@ -57,7 +62,6 @@ def _envelope(kind: str, **more: Json) -> Mapping[str, Json]:
     }
 
 
-_ENVELOPE = ("id", "object", "created", "model", "choices")
 _CHUNK: Mapping[str, Json] = {
     "usage": {
         "anyOf": [ref("Usage"), {"type": "null"}],
@@ -103,23 +107,24 @@ SCHEMAS: Mapping[str, Json] = {
             usage=ref("Usage"),
         ),
     ),
-    "CompletionChunk": _object(
-        "A piece of a streamed text completion.",
-        _ENVELOPE,
-        **_envelope(
-            "text_completion",
-            choices=_list(
-                _object(
-                    "More of one choice.",
-                    text=_TEXT,
-                    index=_INDEX,
-                    logprobs=_COMPLETION_LOGPROBS,
-                    finish_reason=_REASON_SO_FAR,
+    "CompletionChunk": _with_optional(
+        _object(
+            "A piece of a streamed text completion.",
+            **_envelope(
+                "text_completion",
+                choices=_list(
+                    _object(
+                        "More of one choice.",
+                        text=_TEXT,
+                        index=_INDEX,
+                        logprobs=_COMPLETION_LOGPROBS,
+                        finish_reason=_REASON_SO_FAR,
+                    ),
+                    maxItems=1,
                 ),
-                maxItems=1,
             ),
-            **_CHUNK,
         ),
+        **_CHUNK,
     ),
     "ChatToken": _object(
         "A token with its log probability.",
@@ -148,12 +153,13 @@ SCHEMAS: Mapping[str, Json] = {
                 _object(
                     "One choice.",
                     index=_INDEX,
-                    message=_object(
-                        "The answer.",
-                        ("role", "content", "refusal"),
-                        role={"type": "string", "const": "assistant"},
-                        content=_TEXT,
-                        refusal={"type": "null"},
+                    message=_with_optional(
+                        _object(
+                            "The answer.",
+                            role={"type": "string", "const": "assistant"},
+                            content=_TEXT,
+                            refusal={"type": "null"},
+                        ),
                         reasoning_content={"type": "string", "description": "Thinking aloud."},
                     ),
                     logprobs=_CHAT_LOGPROBS,
@@ -164,34 +170,35 @@ SCHEMAS: Mapping[str, Json] = {
             usage=ref("Usage"),
         ),
     ),
-    "ChatCompletionChunk": _object(
-        "A piece of a streamed answer to a chat.",
-        _ENVELOPE,
-        **_envelope(
-            "chat.completion.chunk",
-            choices=_list(
-                _object(
-                    "More of one choice.",
-                    index=_INDEX,
-                    delta={
-                        "type": "object",
-                        "description": "What is new; the first one of a choice has the role.",
-                        "properties": {
-                            "role": {"type": "string", "const": "assistant"},
-                            "content": _TEXT,
-                            "reasoning_content": {
-                                "type": "string",
-                                "description": "Thinking aloud, or progress.",
+    "ChatCompletionChunk": _with_optional(
+        _object(
+            "A piece of a streamed answer to a chat.",
+            **_envelope(
+                "chat.completion.chunk",
+                choices=_list(
+                    _object(
+                        "More of one choice.",
+                        index=_INDEX,
+                        delta={
+                            "type": "object",
+                            "description": "What is new; the first one of a choice has the role.",
+                            "properties": {
+                                "role": {"type": "string", "const": "assistant"},
+                                "content": _TEXT,
+                                "reasoning_content": {
+                                    "type": "string",
+                                    "description": "Thinking aloud, or progress.",
+                                },
                             },
                         },
-                    },
-                    logprobs=_CHAT_LOGPROBS,
-                    finish_reason=_REASON_SO_FAR,
+                        logprobs=_CHAT_LOGPROBS,
+                        finish_reason=_REASON_SO_FAR,
+                    ),
+                    maxItems=1,
                 ),
-                maxItems=1,
             ),
-            **_CHUNK,
         ),
+        **_CHUNK,
     ),
     "Model": _object(
         "A model that may be asked for.",

@@ -19,9 +19,9 @@ _QUESTION = "What is new in quantum computing?"
 _USAGE = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
 _MODEL_EXAMPLE = {"id": _MODEL, "object": "model", "created": 0, "owned_by": "caesar-server"}
 
-_READ_ERRORS = ("403", "404", "405", "500")
+_READ_ERRORS = ("401", "403", "404", "405", "500", "503")
 _ANSWER_ERRORS = (
-    *("400", "403", "404", "405", "413", "415", "429", "4XX"),
+    *("400", "401", "403", "404", "405", "413", "415", "429", "4XX"),
     *("500", "502", "503", "504"),
 )
 
@@ -159,7 +159,9 @@ _COMMON_NOTES = (
     "`null` is the same as an absent field.  Fields that are not known are ignored, unless the "
     "server was told to refuse them.  A body of the single key `body` is unwrapped.\n\n"
     "A parameter that only tunes is always accepted.  {refused} are honoured, or refused with a "
-    "400 that names the parameter and the backend."
+    "400 that names the parameter and the backend.\n\n"
+    "How large a body may be, and how many prompts and choices one request may have, is set by the "
+    "operator; more is a 413 or a 400."
 )
 
 OPERATIONS: Mapping[str, Operation] = {

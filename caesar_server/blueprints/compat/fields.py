@@ -214,8 +214,9 @@ class LogitBias(fields.Field[Any]):
 
 def _is_token(value: object) -> bool:
     # as for Integer, 4.0 counts as 4
-    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
-    return whole and 0 <= value < 2**31
+    if isinstance(value, float):
+        return value.is_integer() and 0 <= value < 2**31
+    return type(value) is int and 0 <= value < 2**31
 
 
 def _is_id(key: str) -> bool:

@@ -23,6 +23,8 @@ from caesar_server.errors import ModelNotFoundError, ValidationFailedError
 from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job
+from caesar_server.web.access.auth import caller
+from caesar_server.web.access.limits import open_stream
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
 from caesar_server.web.gone import client_socket
@@ -118,6 +120,7 @@ def _answer(
         resolved=resolved,
         created_at=parts.clock.time(),
         timeout_s=parts.settings.request_timeout_s,
+        account=caller().account,
     )
     wire = wire_class(
         Envelope(
@@ -176,10 +179,14 @@ def _stream(
     def to_chunks(event: Event) -> list[Mapping[str, Any]]:
         return [chunk for piece in answer.pieces(event) for chunk in wire.chunks(piece)]
 
-    return stream_response(
+    place = open_stream()
+    response = stream_response(
         parts.runner.follow(job, resolved.backend.capabilities),
         to_chunks,
         watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
+        on_end=place.give_back,
         first_event_wait_s=parts.settings.first_event_wait_s,
         heartbeat_s=parts.settings.heartbeat_s,
     )
+    place.kept = True
+    return response

@@ -11,7 +11,7 @@ from caesar_server.web.error_reference import ERROR_STRING
 
 _ERRORS = ("403", "405", "500")
 
-_BACKEND: Json = {
+_STATE: Json = {
     "type": "object",
     "required": ["status", "message"],
     "properties": {
@@ -33,15 +33,23 @@ _SCHEMAS: Mapping[str, Json] = {
     "Readiness": {
         "type": "object",
         "description": "Whether the default backend can answer.",
-        "required": ["status", "default_backend", "backends", "failed", "warnings"],
+        "required": [
+            *("status", "reasons", "default_backend", "backends", "store", "failed", "warnings")
+        ],
         "properties": {
             "status": {"type": "string", "enum": ["ready", "not ready"]},
+            "reasons": {
+                "type": "array",
+                "description": "Why it is not ready; empty if it is.",
+                "items": {"type": "string"},
+            },
             "default_backend": {"type": "string"},
             "backends": {
                 "type": "object",
                 "description": "The backends that are loaded, by name.",
-                "additionalProperties": _BACKEND,
+                "additionalProperties": _STATE,
             },
+            "store": _STATE,
             "failed": {
                 "type": "object",
                 "description": "Why others could not be loaded, by name.",
@@ -61,8 +69,10 @@ def _json(description: str, schema: Json, example: Any = None) -> Json:
 
 _READY = {
     "status": "ready",
+    "reasons": [],
     "default_backend": "mock",
     "backends": {},
+    "store": {"status": "ok", "message": ""},
     "failed": {},
     "warnings": [],
 }
@@ -84,6 +94,20 @@ _OPERATIONS: Mapping[str, Operation] = {
         },
         errors=_ERRORS,
         open=True,
+    ),
+    "show_metrics": Operation(
+        summary="Show the server's numbers for Prometheus",
+        description="It asks for a key as other paths do, unless `metrics_public` is set.",
+        responses={
+            "200": {
+                "description": "The sum over all worker processes.",
+                "content": {
+                    "text/plain": {"schema": {"type": "string"}},
+                    "application/openmetrics-text": {"schema": {"type": "string"}},
+                },
+            }
+        },
+        errors=("401", *_ERRORS),
     ),
     "show_openapi": Operation(
         summary="Show this description",
@@ -116,6 +140,7 @@ _OPERATIONS: Mapping[str, Operation] = {
                 "content": {
                     "text/css": {"schema": {"type": "string"}},
                     "text/javascript": {"schema": {"type": "string"}},
+                    "image/svg+xml": {"schema": {"type": "string"}},
                 },
             }
         },

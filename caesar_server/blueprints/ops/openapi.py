@@ -38,7 +38,7 @@ _INFO = {
 _BEARER = {
     "type": "http",
     "scheme": "bearer",
-    "description": "Accepted, and not needed as long as the server has no keys of its own.",
+    "description": "Needed if the server has keys of its own; accepted in any case.",
 }
 _HEADERS: Mapping[str, Json] = {
     "x-request-id": {
@@ -58,12 +58,14 @@ _HEADERS: Mapping[str, Json] = {
         "description": "The same in milliseconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "WWW-Authenticate": {"description": "`Bearer`.", "schema": {"type": "string"}},
     "Allow": {"description": "The methods that the path has.", "schema": {"type": "string"}},
 }
 _WAIT = ("x-should-retry", "Retry-After", "retry-after-ms")
 #: Headers of an error besides the id, by status.
 _ERROR_HEADERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("400", "4XX", "500", "502", "504"), ("x-should-retry",)),
+    "401": ("WWW-Authenticate",),
     "405": ("Allow",),
     "429": _WAIT,
     "503": _WAIT,
@@ -160,7 +162,8 @@ def _new_spec(surfaces: Iterable[Surface]) -> APISpec:
         security=[{}, {"bearer": []}],
     )
     if plugin.converter is not None:  # APISpec has made it
-        plugin.converter.add_attribute_function(_add_keywords)
+        add_keywords: Callable[[Any], None] = plugin.converter.add_attribute_function
+        add_keywords(_add_keywords)
     spec.components.security_scheme("bearer", _BEARER)
     for name, header in _HEADERS.items():
         spec.components.header(name, dict(header))

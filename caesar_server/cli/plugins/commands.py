@@ -151,7 +151,5 @@ def _tried(command: PluginCommand) -> CommandReport:
     return _report(command.announcement, "loaded")
 
 
-def _report(
-    one: Announcement, state: CommandState, reason: str | None = None
-) -> CommandReport:
+def _report(one: Announcement, state: CommandState, reason: str | None = None) -> CommandReport:
     return CommandReport(one.name, state, one.value, one.distribution, one.version, reason)

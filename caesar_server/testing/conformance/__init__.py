@@ -10,12 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from caesar_server.contract import Backend
-from caesar_server.testing.conformance import (
-    class_rules,
-    event_rules,
-    run_rules,
-    sampling_rules,
-)
 from caesar_server.testing.conformance.rule import (
     Fail,
     Inapplicable,
@@ -24,6 +18,17 @@ from caesar_server.testing.conformance.rule import (
     Result,
     Rule,
     Skip,
+)
+from caesar_server.testing.conformance.rules import (
+    class_rules,
+    durable_rules,
+    event_rules,
+    file_rules,
+    research_rules,
+    run_rules,
+    sampling_rules,
+    server_rules,
+    usage_rules,
 )
 from caesar_server.testing.conformance.subject import Hang, Subject
 
@@ -53,7 +58,9 @@ RULES: tuple[Rule, ...] = (
     event_rules.statuses,
     event_rules.channels,
     event_rules.citations,
+    research_rules.citations_resolve,
     run_rules.accepts,
+    research_rules.transformed,
     run_rules.refuses,
     sampling_rules.n_choices,
     sampling_rules.best_of,
@@ -65,16 +72,26 @@ RULES: tuple[Rule, ...] = (
     sampling_rules.max_tokens,
     sampling_rules.seed,
     sampling_rules.logprobs,
-    sampling_rules.usage_counted,
-    sampling_rules.usage_prompt_once,
-    sampling_rules.same_answers,
+    usage_rules.usage_counted,
+    usage_rules.usage_prompt_once,
+    usage_rules.usage_sums,
+    usage_rules.eight_at_once,
+    usage_rules.same_answers,
+    file_rules.read,
+    file_rules.untouched,
+    file_rules.any_bytes,
     run_rules.recovers,
     run_rules.cancel_before_start,
     run_rules.cancel_between_events,
     run_rules.cancel_while_working,
     run_rules.deadline_kept,
+    durable_rules.checkpoint_first,
+    durable_rules.state_json,
+    durable_rules.fenced,
     run_rules.closes,
     run_rules.reopens,
+    durable_rules.resumes,
+    server_rules.fold_is_stream,
     run_rules.leaves_nothing,
 )
 
@@ -87,7 +104,7 @@ def check_backend(
 ) -> Report:
     """Try every rule on a backend and return what came of it.
 
-    Takes seconds for a fast backend.  Asks it about forty short questions, so a backend that pays
+    Takes seconds for a fast backend.  Asks it about seventy short questions, so a backend that pays
     for its answers pays for these.  Never hangs: the first call that does not return in time fails
     its rule by name, and the rules after it are skipped; its thread goes on, for want of a way to
     end it.

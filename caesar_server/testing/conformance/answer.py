@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from caesar_server.contract import (
     BackendError,
@@ -45,18 +47,36 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a run stored.
+
+    :param after_events: so many events had been yielded before it.
+    :param state: as it comes back from JSON, or None if JSON cannot carry it.
+    :param problem: how that differs from what was given, or nothing.
+    """
+
+    after_events: int
+    state: Mapping[str, Any] | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """What one call of ``run()`` did.
 
     :param events: what it yielded; anything, if the backend is broken.
     :param raised: the exception that ended it, or None.
     :param end_s: seconds from the cancel, else from the start, to the end.
+    :param checkpoints: what it stored, in order.
+    :param refused_after: events that had been yielded when a checkpoint was refused, or None.
     """
 
     request: Request
     events: tuple[Event, ...]
     raised: BaseException | None
     end_s: float
+    checkpoints: tuple[Checkpoint, ...] = ()
+    refused_after: int | None = None
 
     @property
     def completed(self) -> bool:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from caesar_server.contract import (
     Backend,
+    Cancelled,
     Capabilities,
     Event,
     Request,
 )
+from caesar_server.contract.context import StoredFile
 from caesar_server.contract.options import parse_options
 from caesar_server.jobs.clock import SystemClock
 from caesar_server.jobs.context import RunContext
-from caesar_server.testing.conformance.answer import Run
+from caesar_server.testing.conformance.answer import Checkpoint, Run
 from caesar_server.testing.conformance.questions import plain_requests
 
 T = TypeVar("T")
@@ -47,6 +50,23 @@ class Stop:
     after_events: int
     how: Literal["close", "cancel", "thread"]
     after_s: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a run finds in its context.
+
+    :param files: the request's files by id.
+    :param restored: the checkpoint of an earlier attempt, or None.
+    :param refuse_checkpoints: every checkpoint says that another process has the job now.
+    """
+
+    files: Mapping[str, StoredFile] = field(default_factory=dict)
+    restored: Mapping[str, Any] | None = None
+    refuse_checkpoints: bool = False
+
+
+_NOTHING = Given()
 
 
 class Subject:
@@ -139,16 +159,18 @@ class Subject:
         backend: Backend | None = None,
         timeout_s: float | None = None,
         stop: Stop | None = None,
+        given: Given = _NOTHING,
     ) -> Run:
         """Run ``request`` and return what happened.
 
         :param backend: another instance than the shared one.
         :param timeout_s: the run's own deadline.
         :param stop: leave off early.
+        :param given: what its context holds.
         :raises Hang: if it does not end.
         """
         backend = backend or self.backend
-        driver = _Driver(backend, request, timeout_s, stop)
+        driver = _Driver(backend, request, timeout_s, stop, given)
         try:
             return self.call(f"run() of a {request.type} request", driver.drive)
         except Hang:
@@ -195,19 +217,34 @@ class _Driver:
     """Drives one run as the server would, in the thread that calls :meth:`drive`."""
 
     def __init__(
-        self, backend: Backend, request: Request, timeout_s: float | None, stop: Stop | None
+        self,
+        backend: Backend,
+        request: Request,
+        timeout_s: float | None,
+        stop: Stop | None,
+        given: Given,
     ) -> None:
         self._backend = backend
         self._request = request
         self._stop = stop
         self._clock = SystemClock()
         seed = getattr(getattr(request, "sampling", None), "seed", None)
+        self._refuse = given.refuse_checkpoints
         self._context = RunContext(
-            str(uuid.uuid4()), clock=self._clock, timeout_s=timeout_s, seed=seed
+            str(uuid.uuid4()),
+            attempt=1 if given.restored is None else 2,
+            clock=self._clock,
+            timeout_s=timeout_s,
+            seed=seed,
+            restored=given.restored,
+            files=given.files,
+            save_checkpoint=self._save_checkpoint,
         )
         #: From when the end is measured.
         self._since: float | None = self._context.deadline
         self._events: list[Event] = []
+        self._checkpoints: list[Checkpoint] = []
+        self._refused_after: int | None = None
 
     def drive(self) -> Run:
         raised: BaseException | None = None
@@ -223,11 +260,31 @@ class _Driver:
         ended = time.monotonic()
         self._clock.close()
         since = started if self._since is None else self._since
-        return Run(self._request, tuple(self._events), raised, max(0.0, ended - since))
+        return Run(
+            self._request,
+            tuple(self._events),
+            raised,
+            max(0.0, ended - since),
+            tuple(self._checkpoints),
+            self._refused_after,
+        )
 
     def give_up(self) -> None:
         """Ask a run that hangs to end, and do not wait for it."""
         self._context.cancel()
+
+    def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        if self._refuse:
+            if self._refused_after is None:
+                self._refused_after = len(self._events)
+            raise Cancelled
+        try:
+            back = json.loads(json.dumps(state, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            self._checkpoints.append(Checkpoint(len(self._events), None, str(error)))
+            return
+        problem = "" if back == state else f"{state!r} became {back!r}"
+        self._checkpoints.append(Checkpoint(len(self._events), back, problem))
 
     def _take_events(self) -> None:
         if self._left_off():

@@ -12,10 +12,14 @@ from caesar_server.web.access.header import bearer_key
 from caesar_server.web.access.keyring import Keyring
 from caesar_server.web.access.keys import ApiVersion, KeyLimits
 from caesar_server.web.errors import render_error
+from caesar_server.web.services import services
 
 #: What is answered without a key, with all that is below: whether the server runs, and how it is
-#: spoken to.  ``/metrics`` is not among them: it tells how much the server is used, and by whom.
+#: spoken to.
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/openapi.json", "/docs")
+#: Tells how much the server is used, so it is open only if the setting ``metrics_public`` says so.
+METRICS_PATH = "/metrics"
+_NO_LIMITS = KeyLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Caller:
     account: str = ""
     key_id: str = ""
     api_version: ApiVersion | None = None
-    limits: KeyLimits = KeyLimits()
+    limits: KeyLimits = _NO_LIMITS
 
 
 _ANYBODY = Caller()
@@ -42,14 +46,21 @@ def caller() -> Caller:
 
 
 def asks_no_key() -> bool:
-    """Return whether the current request is for one of :data:`OPEN_PATHS`.
+    """Return whether the current request is for what is open to everybody.
 
     A path that is not known asks for a key, so that what is added later does too.
     """
     if request.url_rule is None:
         return False
     rule = request.url_rule.rule
+    if rule == METRICS_PATH:
+        return services().settings.metrics_public
     return any(rule == path or rule.startswith(f"{path}/") for path in OPEN_PATHS)
+
+
+def is_for_operator() -> bool:
+    """Return whether the current request must be answered also when the server is full."""
+    return asks_no_key() or (request.url_rule is not None and request.url_rule.rule == METRICS_PATH)
 
 
 def register(app: Flask, keyring: Keyring) -> None:

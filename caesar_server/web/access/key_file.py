@@ -25,7 +25,7 @@ _FORBIDDEN_MODE = stat.S_IRWXG | stat.S_IRWXO
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file.  Unknown fields are refused: a mistyped ``expires_at`` must not go unnoticed."""
+    """The whole file.  Unknown fields are refused: no mistyped ``expires_at`` goes unnoticed."""
 
     version: Literal[1]
     keys: Keys
@@ -162,7 +162,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _keep_owner(path: Path, descriptor: int) -> None:
-    """Give the new file to whom the old one belongs: else one that root wrote locks a server out."""
+    """Give the new file to whom the old one belongs, or root's would lock the server out."""
     try:
         old = path.stat()
     except FileNotFoundError:

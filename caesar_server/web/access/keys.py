@@ -1,7 +1,7 @@
 """API keys as values: what is stored of one, and how one is made.
 
-A key is 32 random bytes, so its SHA-256 is as good as a password hash and costs a microsecond.  Only
-that is stored: who reads the file cannot call the server.
+A key is 32 random bytes, so its SHA-256 is as good as a password hash and costs a microsecond.
+Only that is stored: who reads the file cannot call the server.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from caesar_server.errors import SettingsError
+from caesar_server.settings import Settings
 
 ApiVersion: TypeAlias = Literal["2025-08-08", "2025-11-27"]
 API_VERSIONS: tuple[ApiVersion, ...] = ("2025-08-08", "2025-11-27")
@@ -31,9 +32,13 @@ DIGEST_PREFIX = "sha256:"
 MIN_GIVEN_LENGTH = 16
 #: The greatest length of a key; nothing longer is looked up.
 MAX_KEY_LENGTH = 1024
+#: The greatest length of an account and of a name.
+MAX_LABEL_LENGTH = 200
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
-_Label: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=200)]
+_Label: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]*\Z", max_length=MAX_LABEL_LENGTH)
+]
 _Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 _VISIBLE_ASCII = re.compile(r"[!-~]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -91,6 +96,16 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if self.expires_at is not None and self.expires_at.timestamp() <= now_s:
             return "expired"
         return "active"
+
+
+def effective_limits(limits: KeyLimits, settings: Settings) -> KeyLimits:
+    """Return the limits of a key, with those of the settings where it has none of its own."""
+    return KeyLimits(
+        requests_per_minute=limits.requests_per_minute or settings.key_requests_per_minute,
+        streams=limits.streams or settings.key_streams,
+        jobs_in_progress=limits.jobs_in_progress,
+        loops_per_month=limits.loops_per_month,
+    )
 
 
 def generate_key() -> str:

@@ -137,16 +137,15 @@ def open_limiter(uri: str) -> MovingWindowRateLimiter:
             raise NotImplementedError
         return MovingWindowRateLimiter(storage)
     except ConfigurationError as error:
-        if error.__cause__ is None and "prerequisite" in str(error):
-            needs = f"a package that is not installed; pip install {scheme.partition('+')[0]}"
-            raise SettingsError([f"limits_storage: {scheme} needs {needs}"]) from None
-        raise SettingsError(
-            [f"limits_storage: {scheme} is no kind of storage; known: memory://, redis://, ..."]
-        ) from None
-    except (NotImplementedError, AssertionError):
-        raise SettingsError(
-            [f"limits_storage: {scheme} cannot count in a moving window; take redis://"]
-        ) from None
+        # The library quotes a URI that it does not know, but not one whose package is missing.
+        reason = f"cannot be used: {error}"
+        if str(error).startswith("unknown"):
+            reason = "is no kind of storage; take memory:// or redis://HOST:PORT"
+    except NotImplementedError:
+        reason = "cannot count in a moving window; take memory:// or redis://HOST:PORT"
+    except ValueError:
+        reason = "is not followed by a valid HOST:PORT"
+    raise SettingsError([f"limits_storage: {scheme} {reason}"])
 
 
 def check_limits(settings: Settings, keys: Iterable[Key]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from caesar_server.contract import CompletionRequest, ContentDelta, UsageCounted
+from caesar_server.contract import CompletionRequest, ContentDelta
 from caesar_server.testing.conformance.answer import Answer, Run
 from caesar_server.testing.conformance.questions import (
     QUESTION,
@@ -15,11 +15,11 @@ from caesar_server.testing.conformance.questions import (
 from caesar_server.testing.conformance.rule import Fail, Inapplicable, Outcome, Pass, rule
 from caesar_server.testing.conformance.subject import Subject
 
-_OTHER_QUESTION = "How deep is the sea? Answer in one short sentence."
+OTHER_QUESTION = "How deep is the sea? Answer in one short sentence."
 _NEEDS = ("run.accepts",)
 
 
-def _text_request(subject: Subject, *declared: str, **sampling: Any) -> TextRequest:
+def text_question(subject: Subject, *declared: str, **sampling: Any) -> TextRequest:
     """Return a request for text, if the backend takes one and declares these capabilities."""
     for name in declared:
         if not getattr(subject.capabilities, name):
@@ -30,7 +30,7 @@ def _text_request(subject: Subject, *declared: str, **sampling: Any) -> TextRequ
     return request
 
 
-def _completion(
+def prompt_question(
     subject: Subject, declared: str, *prompts: str | tuple[int, ...], **given: Any
 ) -> CompletionRequest:
     """Return a completion request, if the backend takes one and declares this capability."""
@@ -45,8 +45,9 @@ def _not_completed(run: Run, asked: str) -> Fail | None:
     return None if run.completed else Fail(f"with {asked}: {run.end}", "a run that completes")
 
 
-def _plain_answer(subject: Subject) -> Answer:
-    return subject.once(_text_request(subject)).answer
+def plain_answer(subject: Subject) -> Answer:
+    """Return the answer to the suite's question."""
+    return subject.once(text_question(subject)).answer
 
 
 def _missing_choices(run: Run, asked: str) -> Fail | None:
@@ -64,7 +65,7 @@ def _missing_choices(run: Run, asked: str) -> Fail | None:
 
 
 def _need_text(subject: Subject) -> str:
-    text = _plain_answer(subject).text()
+    text = plain_answer(subject).text()
     if not text:
         raise Inapplicable("it answered the suite's question with no text")
     return text
@@ -77,7 +78,7 @@ def _need_text(subject: Subject) -> str:
 )
 def n_choices(subject: Subject) -> Outcome:
     """n = 3 gives three choices, each with text and a finish reason."""
-    request = _text_request(subject, "n", n=3)
+    request = text_question(subject, "n", n=3)
     _need_text(subject)
     return _missing_choices(subject.ask(request), "n=3") or Pass()
 
@@ -89,7 +90,7 @@ def n_choices(subject: Subject) -> Outcome:
 )
 def best_of(subject: Subject) -> Outcome:
     """best_of = 2 returns n = 1 choice."""
-    request = _text_request(subject, "best_of", best_of=2)
+    request = text_question(subject, "best_of", best_of=2)
     _need_text(subject)
     return _missing_choices(subject.ask(request), "best_of=2") or Pass()
 
@@ -102,8 +103,8 @@ def best_of(subject: Subject) -> Outcome:
 def several_prompts(subject: Subject) -> Outcome:
     """Choice p * n + k answers prompt p."""
     n = 2 if subject.capabilities.n else 1
-    prompts, echo = (QUESTION, _OTHER_QUESTION), subject.capabilities.echo
-    request = _completion(subject, "prompts", *prompts, n=n, echo=echo)
+    prompts, echo = (QUESTION, OTHER_QUESTION), subject.capabilities.echo
+    request = prompt_question(subject, "prompts", *prompts, n=n, echo=echo)
     _need_text(subject)
     run = subject.ask(request)
     asked = f"two prompts and n={n}"
@@ -124,10 +125,10 @@ def several_prompts(subject: Subject) -> Outcome:
 )
 def echo_prompt(subject: Subject) -> Outcome:
     """With echo the text is the prompt followed by the answer."""
-    run = subject.ask(_completion(subject, "echo", QUESTION, echo=True))
+    run = subject.ask(prompt_question(subject, "echo", QUESTION, echo=True))
     if fail := _not_completed(run, "echo"):
         return fail
-    text, plain = run.answer.text(), _plain_answer(subject).text()
+    text, plain = run.answer.text(), plain_answer(subject).text()
     if not text.startswith(QUESTION):
         return Fail(repr(text), f"text that begins with the prompt {QUESTION!r}")
     if subject.capabilities.seed and text != QUESTION + plain:
@@ -142,7 +143,7 @@ def echo_prompt(subject: Subject) -> Outcome:
 )
 def suffix(subject: Subject) -> Outcome:
     """A request with a suffix is answered."""
-    run = subject.ask(_completion(subject, "suffix", QUESTION, suffix=" That is all."))
+    run = subject.ask(prompt_question(subject, "suffix", QUESTION, suffix=" That is all."))
     return _not_completed(run, "suffix") or Pass()
 
 
@@ -153,7 +154,7 @@ def suffix(subject: Subject) -> Outcome:
 )
 def token_prompts(subject: Subject) -> Outcome:
     """A prompt of token ids is answered."""
-    run = subject.ask(_completion(subject, "token_prompts", (1, 2, 3)))
+    run = subject.ask(prompt_question(subject, "token_prompts", (1, 2, 3)))
     return _not_completed(run, "token ids") or Pass()
 
 
@@ -164,10 +165,10 @@ def token_prompts(subject: Subject) -> Outcome:
 )
 def stop_sequence(subject: Subject) -> Outcome:
     """The text ends before a stop sequence, with the reason stop."""
-    _text_request(subject, "stop")
+    text_question(subject, "stop")
     text = _need_text(subject)
     stop = _stop_from(text)
-    run = subject.ask(_text_request(subject, stop=(stop,)))
+    run = subject.ask(text_question(subject, stop=(stop,)))
     asked = f"stop={stop!r}"
     if fail := _not_completed(run, asked):
         return fail
@@ -201,7 +202,7 @@ def _stop_from(text: str) -> str:
 )
 def max_tokens(subject: Subject) -> Outcome:
     """max_tokens = 1 gives at most one token, with the reason length."""
-    request = _text_request(subject, "max_tokens", max_tokens=1)
+    request = text_question(subject, "max_tokens", max_tokens=1)
     text = _need_text(subject)
     if len(text.split()) < 2:
         raise Inapplicable("it answered the suite's question with a single word")
@@ -225,7 +226,7 @@ def max_tokens(subject: Subject) -> Outcome:
 )
 def seed(subject: Subject) -> Outcome:
     """The same request with the same seed gives the same answer."""
-    request = _text_request(subject, "seed")
+    request = text_question(subject, "seed")
     first, second = subject.once(request).answer, subject.ask(request).answer
     return Pass() if first == second else Fail(f"{first} and then {second}", "twice the same")
 
@@ -237,7 +238,7 @@ def seed(subject: Subject) -> Outcome:
 )
 def logprobs(subject: Subject) -> Outcome:
     """With logprobs the tokens of each delta join to its text, each with its alternatives."""
-    run = subject.ask(_text_request(subject, "logprobs", logprobs=2))
+    run = subject.ask(text_question(subject, "logprobs", logprobs=2))
     if fail := _not_completed(run, "logprobs=2"):
         return fail
     for event in run.events:
@@ -251,53 +252,4 @@ def logprobs(subject: Subject) -> Outcome:
             return Fail(
                 f"with logprobs=2: {event!r}", "a logprob and at most 3 alternatives for each token"
             )
-    return Pass()
-
-
-@rule(
-    "usage.counted",
-    "Quotas and bills are made from it; the server does not count where the backend says it does.",
-    needs=_NEEDS,
-)
-def usage_counted(subject: Subject) -> Outcome:
-    """Usage counts the tokens of the prompt and of the text."""
-    run = subject.once(_text_request(subject, "usage"))
-    if not any(isinstance(event, UsageCounted) for event in run.events):
-        return Fail("no UsageCounted", "at least one, since usage is declared")
-    answer = run.answer
-    if answer.prompt_tokens < 1 or (answer.text() and answer.completion_tokens < 1):
-        return Fail(
-            f"{answer.prompt_tokens} prompt and {answer.completion_tokens} completion tokens",
-            "at least 1 of each",
-        )
-    return Pass()
-
-
-@rule(
-    "usage.prompt_once",
-    "The prompt is read once; OpenAI bills it once.",
-    needs=("usage.counted", "sampling.n"),
-)
-def usage_prompt_once(subject: Subject) -> Outcome:
-    """The tokens of a prompt are counted once, however many choices it has."""
-    request = _text_request(subject, "usage", "n", n=2)
-    one, two = _plain_answer(subject).prompt_tokens, subject.ask(request).answer.prompt_tokens
-    return Pass() if one == two else Fail(f"{one} with n=1, {two} with n=2", "twice the same")
-
-
-@rule(
-    "concurrency.same_answers",
-    "run() is called from many threads; shared state mixes up the answers of different people.",
-    needs=("sampling.seed",),
-)
-def same_answers(subject: Subject) -> Outcome:
-    """Eight requests at once get the answers that they get one by one."""
-    requests = [
-        _text_request(subject, "seed", text=f"{QUESTION} Question {number}.") for number in range(8)
-    ]
-    alone = [subject.ask(request).answer for request in requests]
-    together = [run.answer for run in subject.ask_all(requests)]
-    for number, (one, other) in enumerate(zip(alone, together, strict=True)):
-        if one != other:
-            return Fail(f"alone {one}, beside others {other} (request {number})", "the same")
     return Pass()

@@ -37,7 +37,7 @@ from caesar_server.testing.conformance.subject import Subject
 _CLASSES = frozenset(EVENT_TYPES.values())
 
 
-def _each(subject: Subject, find: Callable[[Run], Fail | None]) -> Outcome:
+def each_run(subject: Subject, find: Callable[[Run], Fail | None]) -> Outcome:
     """Return what ``find`` first finds wrong with a run."""
     for run in subject.plain():
         if (fail := find(run)) is not None:
@@ -59,7 +59,7 @@ def types(subject: Subject) -> Outcome:
                 return Fail(repr(event), "an event of caesar_server.contract")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -76,7 +76,7 @@ def values(subject: Subject) -> Outcome:
                 return Fail(f"{event!r}", problem)
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 def _type_problem(event: Event) -> str:
@@ -130,7 +130,7 @@ def json_round_trip(subject: Subject) -> Outcome:
                 return Fail(f"{event!r} became {back!r}", "the same event")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -147,7 +147,7 @@ def whole_characters(subject: Subject) -> Outcome:
                 return Fail(repr(event.text), "text without lone surrogates; see IncrementalUtf8")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 def _has_utf8(text: str) -> bool:
@@ -175,7 +175,7 @@ def terminal(subject: Subject) -> Outcome:
             return Fail(f"{after} after {type(run.events[at[0]]).__name__}", "nothing after it")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -195,7 +195,7 @@ def started_first(subject: Subject) -> Outcome:
             return Fail("Started after a ContentDelta", "Started before it")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -205,7 +205,7 @@ def started_first(subject: Subject) -> Outcome:
 )
 def choices(subject: Subject) -> Outcome:
     """Deltas and ChoiceFinished name a choice of the request that is not finished yet."""
-    return _each(subject, lambda run: _choice_problem(run.events, run.request.choices))
+    return each_run(subject, lambda run: _choice_problem(run.events, run.request.choices))
 
 
 def _choice_problem(events: tuple[Event, ...], count: int) -> Fail | None:
@@ -245,7 +245,7 @@ def choices_finished(subject: Subject) -> Outcome:
                     )
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -263,7 +263,7 @@ def statuses(subject: Subject) -> Outcome:
                 return Fail(f"StatusChanged({event.status!r})", f"one of {', '.join(known)}")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -281,7 +281,7 @@ def channels(subject: Subject) -> Outcome:
                 return Fail(f"a delta of {event.channel}", f"one of {', '.join(sorted(declared))}")
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)
 
 
 @rule(
@@ -306,4 +306,4 @@ def citations(subject: Subject) -> Outcome:
                 )
         return None
 
-    return _each(subject, find)
+    return each_run(subject, find)

@@ -63,7 +63,7 @@ def reopens(subject: Subject) -> Outcome:
     needs=("life.reopens",),
 )
 def leaves_nothing(subject: Subject) -> Outcome:
-    """After close() no thread, file or socket is left, also when a run was left half-way."""
+    """After close() no thread, file or socket is left, also of runs that were left half-way."""
     # Threads are counted from before the first opening, descriptors after one round: a library
     # that is imported by open() may rightly keep a descriptor for the whole process.
     threads = Resources.now().threads
@@ -78,6 +78,7 @@ def _use_once(subject: Subject) -> None:
     backend = subject.open()
     subject.ask(_first_plain(subject), backend=backend)
     subject.ask(_first_plain(subject), backend=backend, stop=Stop(1, "close"))
+    subject.ask(_first_plain(subject), backend=backend, stop=Stop(1, "cancel"))
     subject.close(backend)
 
 

@@ -1,0 +1,124 @@
+"""gunicorn's ``gthread`` worker, without the waits that leave all other clients unanswered.
+
+Four threads of a worker are kept for what is answered at once: ``/healthz`` and refusals.  They are
+there only as long as nothing but a request takes a thread, and nothing at all stops the loop.
+gunicorn 27.0 does not see to that:
+
+* a new connection takes a thread for up to five seconds although nothing was sent on it yet;
+* a connection that is not kept is closed in the loop, which waits up to two seconds for its client
+  to close it too: 50 clients that were refused and stay connected stop the loop for 100 seconds;
+* a thread waits up to five seconds for the rest of a body that the app did not want.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import time
+from collections import deque
+from functools import partial
+from typing import Any
+
+from gunicorn import util  # type: ignore[import-untyped]
+from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
+
+#: What an accept may fail with although all is well.
+_NO_CONNECTION = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
+#: Seconds for which a closed connection's client may still send, and how much.  Without that time
+#: it would lose the end of its answer to a reset (RFC 9112, section 9.6).
+_LINGER_S = 2.0
+_LINGER_BYTES = 65536
+#: Seconds that a thread waits for the rest of a body that the app did not read.
+_DRAIN_S = 0.1
+
+
+class PollingWorker(ThreadWorker):  # type: ignore[misc]
+    """Gives no thread to a connection on which nothing was sent, nor to one that is closing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lingering: deque[_Lingering] = deque()
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take a new connection; it waits in the loop for its first byte."""
+        try:
+            sock, address = listener.accept()
+        except OSError as error:
+            if error.errno in _NO_CONNECTION:
+                return
+            raise
+        self.nr_conns += 1
+        connection = _Connection(self, sock, address, listener)
+        connection.set_timeout()
+        self.pending_conns.append(connection)
+        ready = partial(self.on_pending_socket_readable, connection)
+        self.poller.register(sock, selectors.EVENT_READ, ready)
+
+    def murder_keepalived(self, force: bool = False) -> None:
+        """Close connections whose time is over; called in each round of the loop and at its end."""
+        super().murder_keepalived(force=force)
+        now = time.monotonic()
+        while self._lingering and (force or self._lingering[0].until <= now):
+            self._end_linger(self._lingering[0])
+
+    def linger(self, sock: socket.socket) -> None:
+        """Say that no more will come, and close once the client has or its time is over.
+
+        Called in the loop alone.  The connection counts among the worker's meanwhile.
+        """
+        try:
+            sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            util.close(sock)
+            return
+        sock.setblocking(False)
+        lingering = _Lingering(sock, time.monotonic() + _LINGER_S)
+        self._lingering.append(lingering)
+        self.nr_conns += 1
+        self.poller.register(sock, selectors.EVENT_READ, partial(self._drain, lingering))
+
+    def _drain(self, lingering: _Lingering, sock: socket.socket) -> None:
+        try:
+            taken = len(sock.recv(4096))
+        except BlockingIOError:
+            return
+        except OSError:
+            taken = 0
+        lingering.taken += taken
+        if not taken or lingering.taken > _LINGER_BYTES:
+            self._end_linger(lingering)
+
+    def _end_linger(self, lingering: _Lingering) -> None:
+        self._lingering.remove(lingering)
+        self.poller.unregister(lingering.sock)
+        self.nr_conns -= 1
+        util.close(lingering.sock)
+
+    def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
+        return bool(keepalive and conn.parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
+
+
+class _Connection(TConn):  # type: ignore[misc]
+    """A connection that does not stop the loop when it is closed."""
+
+    def __init__(
+        self, worker: PollingWorker, sock: socket.socket, address: Any, listener: socket.socket
+    ) -> None:
+        super().__init__(worker.cfg, sock, address, listener.getsockname())
+        self._worker = worker
+
+    def close(self, graceful: bool = False) -> None:
+        if graceful:
+            self._worker.linger(self.sock)
+        else:
+            util.close(self.sock)
+
+
+class _Lingering:
+    """A connection on which nothing more is sent."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self.sock = sock
+        self.until = until
+        self.taken = 0

@@ -1,0 +1,98 @@
+"""The worker of greenlets, for backends that only wait for others.
+
+Importing this needs the extra ``gevent``.  gunicorn patches Python's blocking calls in each worker
+after the fork, so no plugin may be imported before.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent  # type: ignore[import-untyped]
+from gevent.socket import socket as GeventSocket  # type: ignore[import-untyped]
+from gunicorn.workers.ggevent import GeventWorker  # type: ignore[import-untyped]
+
+from caesar_server.cli.workers.manners import Manners
+
+#: How long a connection without a request stays open once the worker is to end: its client may be
+#: sending one already.  As long as with threads.
+_LINGER_S = 2.0
+
+
+class GeventServerWorker(Manners, GeventWorker):  # type: ignore[misc]
+    """gunicorn's ``gevent`` worker with this server's manners.
+
+    A request's head must be there within gunicorn's ``keepalive``; patience begins after it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._clients: dict[object, GeventSocket] = {}
+        self._idle: set[GeventSocket] = set()
+
+    def in_background(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in a greenlet of its own."""
+        gevent.spawn(function, *arguments)
+
+    def begin_to_end(self) -> None:
+        """Give what runs its time, and connections on which nothing runs a little."""
+        super().begin_to_end()
+        gevent.spawn_later(_LINGER_S, self._let_idle_clients_go)
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve the requests of a connection."""
+        patient = PatientSocket(client.family, client.type, client.proto, fileno=client.detach())
+        me = gevent.getcurrent()
+        self._clients[me] = patient
+        try:
+            super().handle(listener, patient, addr)
+        finally:
+            del self._clients[me]
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """Answer a request; give up if the client does not take the answer."""
+        sock.settimeout(self.patience_s)
+        try:
+            return super().handle_request(listener_name, req, sock, addr)
+        except TimeoutError:
+            raise self.give_up() from None
+        finally:
+            sock.settimeout(None)
+
+    @contextmanager
+    def timeout_ctx(self) -> Iterator[None]:
+        """Bound the wait for the next request of the current connection."""
+        sock = self._clients[gevent.getcurrent()]
+        self._idle.add(sock)
+        try:
+            with super().timeout_ctx():
+                yield
+        finally:
+            self._idle.discard(sock)
+
+    def _let_idle_clients_go(self) -> None:
+        for sock in self._idle:
+            try:
+                # Not close(): a request that is here already is still read and answered.
+                sock.shutdown(socket.SHUT_RD)
+            except OSError as error:
+                self.log.debug("an idle client had left already: %s", error)
+
+
+class PatientSocket(GeventSocket):  # type: ignore[misc]
+    """A socket whose time-out begins anew with each byte that is taken.
+
+    gevent's own ``sendall`` bounds the whole of it, which would cut a slow but steady reader.
+    """
+
+    def sendall(self, data: bytes, flags: int = 0) -> None:
+        """Send all of ``data``.
+
+        :raises TimeoutError: if no byte was taken for as long as the socket's time-out.
+        """
+        left = memoryview(data)
+        while left:
+            left = left[self.send(left, flags) :]

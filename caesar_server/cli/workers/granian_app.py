@@ -1,0 +1,70 @@
+"""The app for granian, which has no hooks for the end of its workers::
+
+    granian --interface wsgi --factory caesar_server.cli.workers.granian_app:create_app
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from multiprocessing.util import Finalize
+
+from flask import Flask
+
+from caesar_server import app as wiring
+from caesar_server.cli.startup import read_settings, write_log
+from caesar_server.cli.workers.manners import grace_s
+from caesar_server.settings import check_exposure
+from caesar_server.web.access.keyring import configured_keys
+from caesar_server.web.access.rates import check_limits
+from caesar_server.web.services import Services, services_of
+
+logger = logging.getLogger(__name__)
+
+#: Signals with which granian ends a worker.
+_ENDINGS = {signal.SIGTERM, signal.SIGINT}
+
+
+def create_app() -> Flask:
+    """Return the app of one of granian's workers, which must call this in its main thread.
+
+    Told to stop, granian waits until all answers are complete, and closes nothing.  So streams get
+    their last frame after ``graceful_timeout_s`` here, and backends and store are closed at the end
+    of the process.
+
+    :raises SettingsError: if the settings do not make sense.
+    """
+    settings = read_settings(None).settings
+    write_log(settings.log_level)
+    keys = configured_keys(settings)
+    check_exposure(settings, has_keys=keys is not None)
+    for sentence in check_limits(settings, keys or ()):
+        logger.warning("%s", sentence)
+    app = wiring.create_app(settings)
+    services = services_of(app)
+    # A worker is a process of multiprocessing, which leaves out what atexit knows.
+    Finalize(None, services.close, exitpriority=0)
+    _drain_at_the_end(services)
+    if settings.strict_plugins:
+        services.registry.load_all()
+    return app
+
+
+def _drain_at_the_end(services: Services) -> None:
+    """Start a thread that begins to end what runs when the process is told to stop.
+
+    granian sets its own signal handlers after this, in place of any other; but Python writes the
+    number of each signal to a descriptor as well.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def wait_for_the_end() -> None:
+        while not _ENDINGS.intersection(os.read(reading, 64)):
+            pass
+        services.runner.drain(grace_s(services.settings))
+
+    threading.Thread(target=wait_for_the_end, name="caesar-end", daemon=True).start()

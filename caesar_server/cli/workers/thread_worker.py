@@ -1,0 +1,44 @@
+"""The worker of threads, which is the default."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from caesar_server.cli.workers.connections import PollingWorker
+from caesar_server.cli.workers.manners import Manners
+
+
+class ServerWorker(Manners, PollingWorker):
+    """gunicorn's ``gthread`` worker with this server's manners."""
+
+    def in_background(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in a thread of its own."""
+        threading.Thread(target=function, args=arguments, name="caesar-drain", daemon=True).start()
+
+    def handle(self, conn: Any) -> Any:
+        """Serve the next request of a connection."""
+        limit_waiting(conn.sock, self.patience_s)
+        return super().handle(conn)
+
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """Answer a request; give up if the client does not take the answer."""
+        try:
+            return super().handle_request(req, conn)
+        except BlockingIOError:
+            raise self.give_up() from None
+
+
+def limit_waiting(sock: socket.socket, timeout_s: float) -> None:
+    """Let blocking reads and writes fail with ``BlockingIOError`` after ``timeout_s`` seconds.
+
+    A write fails only if no byte at all was taken for so long.  The option is the kernel's, for
+    gunicorn takes Python's own time-out off each socket.
+    """
+    seconds = int(timeout_s)
+    timeval = struct.pack("@ll", seconds, int((timeout_s - seconds) * 1e6))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, timeval)

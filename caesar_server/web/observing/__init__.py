@@ -1,0 +1,1 @@
+"""What the operator sees from outside: one log line a request, logs as text or JSON, numbers."""

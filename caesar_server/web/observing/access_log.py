@@ -1,0 +1,241 @@
+"""One line and one count for each request, when its last byte is handed over.
+
+A WSGI layer around the app, for nobody else sees the end: a view returns long before its stream is
+over, and the host closes the body in any case, also when the client left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flask import Flask, Response, g, request
+
+from caesar_server.contract import sse
+from caesar_server.errors import UNEXPECTED
+from caesar_server.web.access.auth import caller
+from caesar_server.web.observing.exchange import Exchange, Outcome, current_exchange, enter
+from caesar_server.web.observing.metrics import OTHER, ServerMetrics
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+logger = logging.getLogger("caesar_server.access")
+
+#: As much of a path or of a model's name as is logged.
+MAX_CHARS = 200
+
+_ExcInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None] | None
+)
+
+
+def register(app: Flask, metrics: ServerMetrics, monotonic: Callable[[], float]) -> None:
+    """Make ``app`` write a line for each request and count it.
+
+    To be called after the request ids were registered.
+
+    :param monotonic: seconds that never go back.
+    """
+    names: dict[str | None, tuple[str, str]] = {None: (OTHER, OTHER)}
+
+    @app.before_request
+    def note_request() -> None:
+        exchange = current_exchange()
+        if exchange is None:
+            return  # the app is called without its WSGI layer
+        endpoint = request.endpoint
+        if endpoint not in names:
+            names[endpoint] = _names(app, endpoint)
+        exchange.surface, exchange.endpoint = names[endpoint]
+        exchange.request_id = g.request_id
+
+    @app.after_request
+    def note_caller(response: Response) -> Response:
+        exchange = current_exchange()
+        if exchange is not None:
+            exchange.account, exchange.key_id = caller().account, caller().key_id
+        return response
+
+    app.wsgi_app = _Observed(app.wsgi_app, metrics, monotonic)  # type: ignore[method-assign]
+
+
+def _names(app: Flask, endpoint: str | None) -> tuple[str, str]:
+    """Return surface and name of a view: the package it is from, and the function's own."""
+    view = app.view_functions[endpoint or ""]
+    _, _, below = view.__module__.partition(".blueprints.")
+    return below.partition(".")[0] or OTHER, getattr(view, "__name__", OTHER)
+
+
+class _Observed:
+    """The app with a :class:`_Response` around each of its responses."""
+
+    def __init__(
+        self, app: WSGIApplication, metrics: ServerMetrics, monotonic: Callable[[], float]
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._monotonic = monotonic
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        response = _Response(environ, start_response, self._metrics, self._monotonic)
+        try:
+            response.body = self._app(environ, response.start)
+        except BaseException:
+            response.finish(raised=True)
+            raise
+        return response
+
+
+class _Response:
+    """The body of a response: passes the parts on and notes when and how they end."""
+
+    def __init__(
+        self,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+        metrics: ServerMetrics,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.body: Iterable[bytes] = ()
+        self._environ = environ
+        self._start_response = start_response
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._exchange = Exchange()
+        self._began = monotonic()
+        self._status = 500
+        self._is_stream = False
+        self._parts: Iterator[bytes] | None = None
+        self._sent = 0
+        self._last = b""
+        self._first_after_s: float | None = None
+        #: Whether the client was known to be gone before the last part.
+        self._left_before = False
+        self._finished = False
+        enter(self._exchange)
+
+    def start(
+        self, status: str, headers: list[tuple[str, str]], exc_info: _ExcInfo = None, /
+    ) -> Callable[[bytes], object]:
+        """Note what the response is, and start it."""
+        self._status = int(status[:3])
+        was_stream = self._is_stream
+        for name, value in headers:
+            if name.lower() == "content-type":
+                self._is_stream = was_stream or value.startswith("text/event-stream")
+        if self._is_stream and not was_stream:
+            self._metrics.open_streams.inc()
+        if exc_info is None:
+            return self._start_response(status, headers)
+        return self._start_response(status, headers, exc_info)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._parts is None:
+            self._parts = iter(self.body)
+        try:
+            part = next(self._parts)
+        except StopIteration:
+            self.finish(ended=True)
+            raise
+        except BaseException:
+            self.finish(raised=True)
+            raise
+        if part:
+            if self._first_after_s is None:
+                self._first_after_s = self._monotonic() - self._began
+            self._sent += len(part)
+            self._last = part
+            self._left_before = self._exchange.client_left
+        return part
+
+    def close(self) -> None:
+        """End the body; called by the host in any case."""
+        try:
+            close = getattr(self.body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            # A host that got the stream's last frame need not ask for more.
+            self.finish(ended=self._is_stream and self._last.endswith(sse.DONE))
+
+    def finish(self, *, ended: bool = False, raised: bool = False) -> None:
+        """Write the line and count, once.
+
+        :param ended: whether the whole body was handed over.
+        :param raised: whether an exception cut it off.
+        """
+        if self._finished:
+            return
+        self._finished = True
+        duration_s = self._monotonic() - self._began
+        exchange, status = self._exchange, self._status
+        if self._is_stream:
+            self._metrics.open_streams.dec()
+        if raised:
+            exchange.code = UNEXPECTED.code
+        self._metrics.request_ended(exchange.surface, exchange.endpoint, status, duration_s)
+        outcome = self._outcome(ended, raised)
+        code = exchange.code or (exchange.run.code if exchange.run is not None else None)
+        if exchange.run is None and outcome in ("refused", "failed"):
+            count = self._metrics.refused if outcome == "refused" else self._metrics.failed
+            count(code or OTHER)
+        if logger.isEnabledFor(logging.INFO):
+            self._log(duration_s, outcome, code)
+        enter(None)
+
+    def _outcome(self, ended: bool, raised: bool) -> Outcome | None:
+        """Return how it ended, or None for a plain response that is no answer."""
+        run = self._exchange.run
+        if raised:
+            return "failed"
+        if self._left_before or not ended:
+            return "client_gone"
+        if run is not None:
+            return run.outcome
+        if self._status < 400:
+            return None
+        return "failed" if self._exchange.code == UNEXPECTED.code else "refused"
+
+    def _log(self, duration_s: float, outcome: Outcome | None, code: str | None) -> None:
+        exchange = self._exchange
+        method, path = self._environ["REQUEST_METHOD"], _path(self._environ)
+        first_s = self._first_after_s
+        fields: dict[str, Any] = {
+            "request_id": exchange.request_id,
+            "method": method,
+            "path": path,
+            "status": self._status,
+            "bytes": self._sent,
+            "duration_ms": round(duration_s * 1000, 3),
+            "time_to_first_byte_ms": None if first_s is None else round(first_s * 1000, 3),
+        }
+        if (run := exchange.run) is not None:
+            fields |= {
+                "job_id": run.job.id,
+                "backend": run.job.backend,
+                "model": run.job.model[:MAX_CHARS],
+                "stream": self._is_stream,
+                "choices": run.job.request.choices,
+                "events": run.events,
+            }
+        fields |= {
+            "outcome": outcome,
+            "code": code,
+            "account": exchange.account or None,
+            "key_id": exchange.key_id or None,
+        }
+        extra = {name: value for name, value in fields.items() if value is not None}
+        logger.info("%s %s %d", method, path, self._status, extra=extra)
+
+
+def _path(environ: WSGIEnvironment) -> str:
+    """Return the path without its query, where people put keys."""
+    path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    # WSGI gives the bytes as Latin-1
+    return path.encode("latin-1", "replace").decode("utf-8", "replace")[:MAX_CHARS]

@@ -1,0 +1,125 @@
+"""What is counted of each run, once, at its end: streams have thousands of events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from caesar_server.contract.context import Metrics
+from caesar_server.contract.errors import ErrorInfo
+from caesar_server.contract.events import Completed, ContentDelta, Event, Failed, UsageCounted
+from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN
+from caesar_server.store.base import Job, Record
+from caesar_server.web.observing.backend_metrics import BackendMetrics
+from caesar_server.web.observing.exchange import (
+    Exchange,
+    RunOutcome,
+    current_exchange,
+    working_for,
+)
+from caesar_server.web.observing.metrics import ServerMetrics
+
+#: The ends that the server gives to a run, whatever the backend says.
+_ENDS: Mapping[str, RunOutcome] = {
+    CANCELLED.code: "cancelled",
+    DEADLINE.code: "deadline",
+    SHUTDOWN.code: "shutdown",
+}
+
+
+class RunObserver:
+    """Watches the runs of one app; see :class:`caesar_server.jobs.context.Observer`.
+
+    :param monotonic: seconds that never go back.
+    """
+
+    def __init__(self, metrics: ServerMetrics, monotonic: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._of_backends: dict[str, BackendMetrics] = {}
+
+    def begin(self, job: Job) -> RunTally:
+        """Follow a run, and tell the request that asked for it."""
+        exchange = current_exchange() or Exchange()
+        exchange.run = tally = RunTally(job, exchange, self._metrics, self._monotonic)
+        return tally
+
+    def metrics(self, backend: str) -> Metrics:
+        """Return what the backend of this name counts with."""
+        found = self._of_backends.get(backend)
+        if found is None:
+            made = BackendMetrics(backend, self._metrics.registry)
+            found = self._of_backends.setdefault(backend, made)
+        return found
+
+
+class RunTally:
+    """Follows one run; ``events``, ``outcome`` and ``code`` are its request's log line's."""
+
+    def __init__(
+        self,
+        job: Job,
+        exchange: Exchange,
+        metrics: ServerMetrics,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.job = job
+        self._exchange: Exchange | None = exchange
+        self.events = 0
+        self.outcome: RunOutcome | None = None
+        self.code: str | None = None
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._first_after_s: float | None = None
+        self._types: defaultdict[type[Event], int] = defaultdict(int)
+        self._prompt_tokens = self._completion_tokens = 0
+        metrics.running.inc()
+
+    def add(self, record: Record) -> None:
+        """Count a record; quick, since it is called for each token."""
+        event = record.event
+        kind = type(event)
+        self.events += 1
+        self._types[kind] += 1
+        if self._first_after_s is None and record.seq > 1:
+            self._first_after_s = self._monotonic() - self._began
+        if kind is ContentDelta:
+            return
+        if isinstance(event, UsageCounted):
+            self._prompt_tokens += event.prompt_tokens
+            self._completion_tokens += event.completion_tokens
+        elif isinstance(event, Completed):
+            self.outcome = self.outcome or "completed"
+        elif isinstance(event, Failed) and self.outcome is None:
+            self._fail(event.error)
+
+    def _fail(self, error: ErrorInfo) -> None:
+        self.code = error.code
+        self.outcome = _ENDS.get(error.code, "failed")
+
+    def end(self) -> None:
+        """Count the run."""
+        self._exchange = None  # it knows this object: no circle of the two may be left behind
+        metrics, backend = self._metrics, self.job.backend
+        metrics.running.dec()
+        if not self.events:
+            return  # it never began
+        self.outcome = self.outcome or "lost"
+        if self._first_after_s is not None:
+            metrics.first_event(backend, self._first_after_s)
+        metrics.run_ended(
+            backend,
+            self.outcome,
+            self._monotonic() - self._began,
+            {kind.type: count for kind, count in self._types.items()},
+        )
+        if self._prompt_tokens or self._completion_tokens:
+            metrics.tokens(backend, self._prompt_tokens, self._completion_tokens)
+        if self.code is not None and self.outcome != "cancelled":
+            metrics.failed(self.code)
+
+    def named(self) -> AbstractContextManager[None]:
+        """Let what this thread logs inside the block name the run and the request behind it."""
+        return working_for(self._exchange)
