@@ -13,7 +13,7 @@ from caesar_server.registry import Registry
 from caesar_server.settings import Settings, load_settings
 from caesar_server.store.base import Store
 from caesar_server.store.memory import MemoryStore
-from caesar_server.web import errors, hosts, request_ids
+from caesar_server.web import cors, errors, hosts, request_ids
 from caesar_server.web.access import auth, limits
 from caesar_server.web.access.keyring import Keyring
 from caesar_server.web.access.places import Places
@@ -83,6 +83,7 @@ def create_app(
     access_log.register(app, metrics, clock.monotonic)
     errors.register(app)
     hosts.register(app, settings, keyring)
+    cors.register(app, settings)
     auth.register(app, keyring)
     limits.register(app, settings, places, Rates(settings.limits_storage))
     app.register_blueprint(ops.create_blueprint(described=(compat_description.SURFACE,)))

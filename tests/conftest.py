@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
+import sysconfig
 import time
 import urllib.request
+import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -119,3 +122,59 @@ def serve() -> Serve:
     wanted, its environment; gives the port once ``/healthz`` answers there.
     """
     return _serve
+
+
+#: Lets a new environment see what is installed in this one, links to source folders included.
+_SEE_THIS = "import site; site.addsitedir({!r})\n"
+_SCRIPT = "#!{python}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
+_SCRIPTS = {
+    "pip": "pip._internal.cli.main",
+    "caesar-server": "caesar_server.cli",
+}
+
+
+@dataclass(frozen=True)
+class LinkedEnvironment:
+    """A virtual environment that has what is installed here; what it installs is its own."""
+
+    folder: Path
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that a shell in this environment has."""
+        ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return {**ours, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+
+    def shell(self, script: str, cwd: Path) -> str:
+        """Run a script as its reader would; return what it prints, or fail with all of it."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=cwd,
+            env=self.variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def make_environment(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[], LinkedEnvironment]:
+    """Make a new :class:`LinkedEnvironment`: quick, since it installs nothing."""
+
+    def make() -> LinkedEnvironment:
+        folder = tmp_path_factory.mktemp("linked")
+        venv.create(folder, with_pip=False)
+        (site_packages,) = folder.glob("lib/python*/site-packages")
+        see_this = _SEE_THIS.format(sysconfig.get_path("purelib"))
+        (site_packages / "linked.pth").write_text(see_this)
+        for name, module in _SCRIPTS.items():
+            script = folder / "bin" / name
+            script.write_text(_SCRIPT.format(python=folder / "bin" / "python", module=module))
+            script.chmod(0o755)
+        return LinkedEnvironment(folder)
+
+    return make

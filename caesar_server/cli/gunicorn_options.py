@@ -106,4 +106,3 @@ def close_app(server: Any, worker: Any) -> None:
     services = services_of(worker)
     if services is not None:
         services.close()
-

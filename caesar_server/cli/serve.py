@@ -13,11 +13,16 @@ import click
 
 from caesar_server.cli.flags import setting_flags
 from caesar_server.cli.plugins.reload import check_reload
-from caesar_server.cli.startup import config_option, find_backends, read_settings, write_log
+from caesar_server.cli.startup import (
+    check_settings,
+    config_option,
+    find_backends,
+    read_settings,
+    write_log,
+)
+from caesar_server.cli.workers import worker_base
 from caesar_server.errors import SettingsError
-from caesar_server.settings import LoadedSettings, Settings, check_exposure
-from caesar_server.web.access.keyring import configured_keys
-from caesar_server.web.access.rates import check_limits
+from caesar_server.settings import LoadedSettings, Settings
 from caesar_server.web.observing.logs import configure_logging, is_json
 
 logger = logging.getLogger(__name__)
@@ -70,15 +75,15 @@ def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
     :raises SettingsError: if the server cannot run with these settings.
     """
     try:
-        keys = configured_keys(loaded.settings)
-        check_exposure(loaded.settings, has_keys=keys is not None)
-        warnings = check_limits(loaded.settings, keys or ())
+        warnings = check_settings(loaded.settings)
+        worker_base(loaded.settings)
         if reload:
             check_reload(loaded.settings)
     except SettingsError as error:
         raise SettingsError(map(loaded.locate, error.problems)) from error
     registry = find_backends(loaded)
-    if loaded.settings.strict_plugins:
+    # Under gevent the workers do it: no plugin may be imported before gevent has patched Python.
+    if loaded.settings.strict_plugins and loaded.settings.worker_class != "gevent":
         # Not opened: what a backend takes then, threads of a library say, does not survive a fork.
         registry.load_all(open_backends=False)
     return registry.default, warnings

@@ -14,7 +14,10 @@ import click
 
 from caesar_server.errors import SettingsError
 from caesar_server.registry import KNOWN_BACKENDS, Registry, nearest
-from caesar_server.settings import LoadedSettings, load_settings
+from caesar_server.settings import LoadedSettings, Settings, check_exposure, load_settings
+from caesar_server.web.access.keyring import configured_keys
+from caesar_server.web.access.rates import check_limits
+from caesar_server.web.cors import check_origins
 from caesar_server.web.observing.logs import TextFormatter
 
 config_option = click.option(
@@ -41,6 +44,17 @@ def read_settings(
     if loaded.settings.extra_backends:
         import_from_here()
     return loaded
+
+
+def check_settings(settings: Settings) -> list[str]:
+    """Refuse what cannot be served, or not safely; return what is only unwise.
+
+    :raises SettingsError: naming the settings.
+    """
+    keys = configured_keys(settings)
+    check_exposure(settings, has_keys=keys is not None)
+    check_origins(settings)
+    return check_limits(settings, keys or ())
 
 
 def import_from_here() -> None:

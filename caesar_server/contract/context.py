@@ -103,7 +103,7 @@ class Context(Protocol):
         """
 
     def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call ``callback`` once, from another thread, when the run is cancelled.
+        """Call ``callback`` once when the run is cancelled, from the thread that notices it.
 
         For calls that block and cannot poll::
 
@@ -111,7 +111,8 @@ class Context(Protocol):
                 sock.recv(4096)
 
         It is called at once, in this thread, if the run is cancelled already, and no more after the
-        ``with`` block.  What it raises is logged.
+        ``with`` block, whose end waits for a call that is under way: so it must not wait for a lock
+        that the block holds.  What it raises is logged.
         """
 
     def sleep(self, seconds: float) -> None:

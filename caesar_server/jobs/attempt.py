@@ -146,7 +146,8 @@ class Attempt:
         self.context.cancel()
         # What the backend would still say is of no interest; how the job ended is.
         last = self._numbered(Failed(info or cancel_info(self.context.cancellation.reason)))
-        self.tally.add(last)
+        if info is None:
+            self.tally.add(last)  # otherwise whoever sees the error tells of it
         try:
             self._save()
         except (FencedError, UnknownJobError):

@@ -238,8 +238,10 @@ class Runner:
         with self._changed:
             if self._contexts.pop(attempt.job.id, None) is None:
                 return
-        attempt.tally.end()
-        self._leave()
+        try:
+            attempt.tally.end()
+        finally:
+            self._leave()
 
     def _submit(self, attempt: Attempt, feed: Feed) -> None:
         # In one step, so that close() cannot come between.
@@ -259,9 +261,9 @@ class Runner:
         try:
             with closing(attempt.records()) as records:
                 for record in records:
-                    seq, ended = record.seq, _is_last(record)
-                    if ended:
+                    if _is_last(record):
                         self._release(attempt)
+                    seq, ended = record.seq, _is_last(record)
                     yield record
         except Exception as error:
             if not isinstance(error, (FencedError, UnknownJobError)):

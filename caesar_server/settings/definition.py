@@ -95,6 +95,11 @@ class Settings:
         help="Further Host header names to answer to; on loopback others than its own are refused.",
         example="caesar.internal",
     )
+    cors_origins: tuple[str, ...] = option(
+        (),
+        help="Origins whose web pages may call the server from a browser; * is every one.",
+        example="https://app.example, http://localhost:3000",
+    )
     default_backend: str | None = option(
         None, help="Backend for names that nothing else claims; unset: research, else mock."
     )
@@ -168,6 +173,7 @@ class Settings:
         0,
         help="Requests after which a worker is replaced, give or take a tenth; 0: never.",
         minimum=0,
+        maximum=1_000_000_000,
     )
     feed_events: int = option(
         256,

@@ -14,6 +14,7 @@ from caesar_server.errors import UNEXPECTED
 from caesar_server.jobs.runner import Followed
 from caesar_server.store.base import Record
 from caesar_server.web.errors import AnswerError, error_object
+from caesar_server.web.observing.exchange import note_code
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +143,7 @@ class FrameStream:
                 return
             elif self._followed.drained:
                 logger.error("job %s ended without a terminal event", self._followed.job.id)
+                note_code(UNEXPECTED.code)
                 yield sse.frame(error_object(UNEXPECTED)) + sse.DONE
                 return
             else:
@@ -161,6 +163,7 @@ class FrameStream:
             except Exception:
                 # A generator that raises makes gunicorn cut the connection without a word.
                 logger.exception("job %s could not be rendered", self._followed.job.id)
+                note_code(UNEXPECTED.code)
                 parts += [sse.frame(error_object(UNEXPECTED)), sse.DONE]
                 return b"".join(parts), True
             if record.event.type == "completed":

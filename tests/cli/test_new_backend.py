@@ -1,4 +1,4 @@
-"""``caesar-server new-backend``: what it writes works as written; what it refuses leaves no trace."""
+"""``caesar-server new-backend``: what it writes works; what it refuses leaves no trace."""
 
 from __future__ import annotations
 
@@ -111,10 +111,14 @@ def test_a_name_whose_package_is_there_under_another_is_refused(
 ) -> None:
     monkeypatch.syspath_prepend(folder)
     (folder / "caesar_backend_lonely.py").touch()
-    assert "package called caesar_backend_lonely is installed" in run("new-backend", "lonely").stderr
+    assert (
+        "package called caesar_backend_lonely is installed" in run("new-backend", "lonely").stderr
+    )
     info = folder / "caesar_backend_renamed-2.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: caesar-backend-renamed\nVersion: 2\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: caesar-backend-renamed\nVersion: 2\n"
+    )
     result = run("new-backend", "renamed")
     assert "caesar-backend-renamed 2 is installed already" in result.stderr
 

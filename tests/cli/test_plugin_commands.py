@@ -1,4 +1,4 @@
-"""Commands that distributions bring along: lazy, isolated, and never in the way of the server's own."""
+"""Commands that distributions bring along: lazy, isolated, never in the server's way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ def lost(options_of):
 not_a_command = 42
 """
 #: Leaves a mark when it is imported.
-NOISY = "import pathlib\npathlib.Path('imported').touch()\nraise RuntimeError('half of it\\nis missing')\n"
+NOISY = """
+import pathlib
+pathlib.Path("imported").touch()
+raise RuntimeError("half of it\\nis missing")
+"""
 
 Install = Callable[..., None]
 
@@ -125,7 +129,9 @@ def test_a_broken_one_is_told_and_disturbs_nobody(run, install, value: str, reas
     assert listed.exit_code == 0
     assert f"bad      failed  caesar-backend-plug 1.0  {value}" in listed.stdout
     assert reason in listed.stdout
-    commands = {one["name"]: one for one in json.loads(run("backends", "--json").stdout)["commands"]}
+    commands = {
+        one["name"]: one for one in json.loads(run("backends", "--json").stdout)["commands"]
+    }
     assert (commands["bad"]["state"], commands["plug"]["state"]) == ("failed", "loaded")
     assert reason in commands["bad"]["reason"]
 
@@ -142,7 +148,8 @@ def test_built_in_names_win(run, install) -> None:
     assert "settings (a-plug 1.0: shadowed, the server itself has a command of this name)" in text
     assert "Bad Name (a-plug 1.0: failed, 'Bad Name' cannot be a command" in text
     states = {
-        one["name"]: one["state"] for one in json.loads(run("backends", "--json").stdout)["commands"]
+        one["name"]: one["state"]
+        for one in json.loads(run("backends", "--json").stdout)["commands"]
     }
     assert states == {"settings": "shadowed", "Bad Name": "failed"}
 
@@ -158,9 +165,7 @@ def test_of_two_with_one_name_the_first_by_alphabet_is_used(run, install) -> Non
 def test_options_that_are_wrong_or_nobodys_end_the_command_with_a_sentence(
     run, install, folder: Path
 ) -> None:
-    install(
-        "a-plug", {"count": "plug_count:count", "lost": "plug_count:lost"}, plug_count=COUNT
-    )
+    install("a-plug", {"count": "plug_count:count", "lost": "plug_count:lost"}, plug_count=COUNT)
     result = run("lost")
     assert result.exit_code == 1
     assert "no backend is called 'helo'; did you mean 'hello'?" in result.stderr

@@ -212,6 +212,9 @@ def test_unknown_fields_reach_the_backend_or_are_refused(make_client, client, sc
         "unknown_parameter",
         "top_k",
     )
+    documented = {"response_format": {"type": "text"}, "tools": [], "tool_choice": "none"}
+    assert post(strict, **documented, top_k=None).status_code == 200
+    assert chat(strict, **documented, top_k=None).status_code == 200
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"trace": "abc"}])

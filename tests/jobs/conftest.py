@@ -12,6 +12,7 @@ import pytest
 
 from caesar_server.contract import Backend, CompletionRequest, Request
 from caesar_server.jobs.clock import SchedulingClock
+from caesar_server.jobs.context import Observer
 from caesar_server.jobs.runner import Followed, Runner, new_job
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
@@ -120,6 +121,7 @@ def make_parts(
         store: Store = store,
         clock: SchedulingClock = clock,
         settings: Mapping[str, Any] | None = None,
+        observer: Observer | None = None,
         **capabilities: Any,
     ) -> Parts:
         if not isinstance(backends, Mapping):
@@ -128,7 +130,12 @@ def make_parts(
             backends = {"scripted": backends}
         registry = make_registry(backends, **(settings or {}))
         runner = Runner(
-            store=store, registry=registry, clock=clock, limit=limit, feed_events=feed_events
+            store=store,
+            registry=registry,
+            clock=clock,
+            limit=limit,
+            feed_events=feed_events,
+            observer=observer,
         )
         made.append(Parts(runner, registry, store, clock))
         return made[-1]

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +41,7 @@ from caesar_server.errors import (
     ShuttingDownError,
 )
 from caesar_server.jobs.clock import SystemClock
+from caesar_server.jobs.context import NoMetrics
 from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record, UnknownJobError
@@ -553,7 +555,191 @@ def test_what_came_with_the_request_stays_in_this_process(make_parts, drain, dur
     assert seen == [Forwarded() if durable else forwarded]
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_run_can_be_cancelled_by_the_id_of_its_job(make_parts, drain, durable):
+    gate = Gate()
+    parts = make_parts([gate, *ANSWER], durable=durable)
+    followed, other = parts.follow(), parts.follow()
+    gate.wait_until_reached()
+    gate.wait_until_reached()
+    parts.runner.cancel(followed.job.id)
+    parts.runner.cancel(followed.job.id)
+    assert events_of(drain(followed)) == [QUEUED, Failed(CANCELLED)]
+    gate.open()
+    assert events_of(drain(other)) == [QUEUED, *ANSWER]
+
+
+def test_an_inline_run_can_be_cancelled_from_another_thread(make_parts, in_thread):
+    gate = Gate()
+    parts = make_parts([gate, *ANSWER])
+    job = parts.new()
+    running = in_thread(parts.inline, job)
+    gate.wait_until_reached()
+    parts.runner.cancel(job.id)
+    assert events_of(running.result(WITHIN_S)) == [QUEUED, Failed(CANCELLED)]
+
+
+def test_cancelling_what_does_not_run_is_harmless(make_parts, drain, store):
+    parts = make_parts(ANSWER)
+    parts.runner.cancel("nothing")
+    followed = parts.follow()
+    drain(followed)
+    parts.runner.cancel(followed.job.id)
+    assert store.job(followed.job.id).status == "completed"
+
+
+# Who watches
+
+
+class Tally:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.records: list[Record] = []
+        self.ends = 0
+        self.threads: list[str] = []
+
+    def add(self, record: Record) -> None:
+        assert self.ends == 0
+        self.records.append(record)
+
+    def end(self) -> None:
+        self.ends += 1
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        self.threads.append(threading.current_thread().name)
+        yield
+
+
+class Watcher:
+    """An observer that keeps all it hears."""
+
+    def __init__(self) -> None:
+        self.tallies: list[Tally] = []
+        self.metrics_of: dict[str, NoMetrics] = {}
+
+    def begin(self, job: Job) -> Tally:
+        self.tallies.append(Tally(job))
+        return self.tallies[-1]
+
+    def metrics(self, backend: str) -> NoMetrics:
+        return self.metrics_of.setdefault(backend, NoMetrics())
+
+
+@pytest.mark.parametrize("store", [MemoryStore(), FailingStore("append")])
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("steps", [ANSWER, [ValueError("broken")], [ContentDelta("a")]])
+@pytest.mark.parametrize("road", ["inline", "pooled"])
+def test_an_observer_hears_each_record_once_and_of_the_end_once(
+    make_parts, drain, road, steps, durable, store
+):
+    watcher = Watcher()
+    parts = make_parts(steps, store=store, durable=durable, observer=watcher)
+    job = parts.new()
+    told = parts.inline(job) if road == "inline" else drain(parts.follow(job))
+    (tally,) = watcher.tallies
+    assert tally.job.id == job.id
+    assert tally.records == told
+    assert tally.ends == 1
+
+
+def test_an_observer_hears_of_a_run_that_was_left(make_parts, store):
+    watcher = Watcher()
+    parts = make_parts(ANSWER, observer=watcher)
+    job = parts.new()
+    records = parts.runner.run_inline(job)
+    next(records)
+    records.close()
+    (tally,) = watcher.tallies
+    assert tally.records == list(store.records(job.id))
+    assert tally.records[-1].event == Failed(CANCELLED)
+    assert tally.ends == 1
+
+
+def test_an_observer_hears_the_end_of_a_job_that_was_deleted(make_parts, drain, store):
+    watcher = Watcher()
+    steps = [ContentDelta("a"), lambda context: store.delete(context.job_id), *ANSWER]
+    parts = make_parts(steps, observer=watcher)
+    told = drain(parts.follow())
+    (tally,) = watcher.tallies
+    assert tally.records[-1] == told[-1]
+    assert tally.ends == 1
+
+
+def test_an_observer_hears_nothing_of_what_was_refused(make_parts, drain):
+    watcher = Watcher()
+    parts = make_parts({"first": scripted_backend(ANSWER), "broken": CannotOpen}, observer=watcher)
+    with pytest.raises(BackendLoadError):
+        parts.inline(replace(parts.new(), model="broken"))
+    assert watcher.tallies == []
+
+
+def test_a_pooled_run_works_in_the_name_of_its_request(make_parts, drain):
+    watcher = Watcher()
+    parts = make_parts(ANSWER, observer=watcher)
+    drain(parts.follow())
+    assert watcher.tallies[0].threads[0].startswith("caesar-run")
+
+
+def test_each_backend_counts_under_its_own_name(make_parts):
+    watcher, seen = Watcher(), []
+
+    def call(context: Context) -> None:
+        seen.append(context.metrics)
+        list(context.call("inner", CompletionRequest(prompts=("p",))))
+
+    inner = scripted_backend([lambda context: seen.append(context.metrics), *ANSWER])
+    outer = scripted_backend([call, ChoiceFinished(), Completed()])
+    make_parts({"outer": outer, "inner": inner}, observer=watcher).inline()
+    assert seen == [watcher.metrics_of["outer"], watcher.metrics_of["inner"]]
+
+
+def test_an_observer_that_breaks_its_word_keeps_neither_the_place_nor_the_end(
+    make_parts, drain, caplog
+):
+    class Broken(Tally):
+        def end(self) -> None:
+            raise ValueError("broken observer")
+
+    watcher = Watcher()
+    watcher.begin = Broken  # type: ignore[method-assign]
+    parts = make_parts(ANSWER, limit=1, observer=watcher)
+    for records in (parts.inline(), drain(parts.follow())):
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert records[-1].event == Failed(UNEXPECTED)
+    assert parts.runner.running == 0
+    assert "broken observer" in caplog.text
+
+
 # The end of the runner
+
+
+def test_draining_gives_what_runs_some_time_then_cancels_it(make_parts, drain, clock):
+    gate = Gate()
+    parts = make_parts([gate, *ANSWER])
+    followed = parts.follow()
+    gate.wait_until_reached()
+    parts.runner.drain(30)
+    clock.advance(29)
+    later = parts.follow()  # until then everything goes on
+    gate.wait_until_reached()
+    assert events_of(followed.take(0)) == [QUEUED]
+    clock.advance(1)
+    assert events_of(drain(followed)) == [Failed(SHUTDOWN)]
+    assert events_of(drain(later)) == [QUEUED, Failed(SHUTDOWN)]
+    with pytest.raises(ShuttingDownError):
+        parts.inline()
+
+
+def test_draining_does_not_hold_up_the_close(make_parts, drain, clock):
+    gate = Gate()
+    parts = make_parts([gate, *ANSWER])
+    followed = parts.follow()
+    gate.wait_until_reached()
+    parts.runner.drain(30)
+    parts.runner.close()
+    assert events_of(drain(followed)) == [QUEUED, Failed(SHUTDOWN)]
+    clock.advance(30)
 
 
 @pytest.mark.parametrize("durable", [False, True])

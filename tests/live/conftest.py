@@ -20,7 +20,8 @@ import pytest
 
 DEADLINE_S = 30.0
 
-#: ``ticks`` never ends, nor does ``silent``, which says nothing; ``busy`` declares that it
+#: ``ticks`` never ends, nor does ``silent``, which says nothing; ``steps`` waits for a file before
+#: each delta; ``busy`` declares that it
 #: computes; ``slow`` answers after ``tenths`` tenths of a second; each run that is over
 #: leaves a line in the file ``journal``.
 BACKENDS = """
@@ -62,6 +63,16 @@ class SilentBackend(Backend):
 
     def close(self):
         note("closed silent")
+
+
+class StepsBackend(Backend):
+    def run(self, request, context):
+        for number in range(3):
+            while not os.path.exists(f"step-{number}"):
+                context.sleep(0.01)
+            yield ContentDelta(f"step {number}")
+        yield ChoiceFinished()
+        yield Completed()
 
 
 class BusyBackend(Backend):
@@ -113,7 +124,7 @@ def environment(flags: tuple[str, ...]) -> dict[str, str]:
 
 
 EXTRA_BACKENDS = [
-    f"{name.lower()}=backends:{name}Backend" for name in ("Ticks", "Silent", "Busy", "Slow")
+    f"{name.lower()}=backends:{name}Backend" for name in ("Ticks", "Silent", "Steps", "Busy", "Slow")
 ]
 
 

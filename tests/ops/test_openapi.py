@@ -260,3 +260,14 @@ def test_it_is_json_over_the_wire(app: Flask) -> None:
     reply = app.test_client().get("/openapi.json")
     assert reply.content_type == "application/json"
     assert reply.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("prompt", [[1.0, 2], [[1, 2.0]]])
+def test_a_whole_number_is_an_integer_however_it_is_written(app: Flask, document, prompt) -> None:
+    # JSON Schema has it so; Integer fields and token ids must not differ
+    body = {"model": "m", "prompt": prompt, "max_tokens": 3.0}
+    assert validator(document, "CompletionRequest").is_valid(body)
+    assert app.test_client().post("/v1/completions", json=body).status_code == 200
+    backend = app.extensions["caesar_server"].registry.loaded()["able"]
+    (request,) = backend.script.requests
+    assert repr((request.prompts, request.sampling.max_tokens)) == "(((1, 2),), 3)"

@@ -1,4 +1,4 @@
-"""Defaults that distributions bring along: above the server's own, below all that an operator says."""
+"""Defaults that distributions bring along: below all that an operator says."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from marshmallow import (
     INCLUDE,
-    Schema,
     ValidationError,
     fields,
     post_load,
@@ -75,6 +74,11 @@ class GenerationSchema(NullIsAbsent):
     class Meta:
         unknown = INCLUDE
 
+    #: Names that Caesar's documentation accepts without effect on both endpoints: they go to the
+    #: backend with the other extra fields and are never refused as unknown.
+    also_accepted = frozenset(
+        {"logprobs", "top_logprobs", "response_format", "tools", "tool_choice"}
+    )
     #: names of :class:`~caesar_server.contract.Sampling` that are fields of the body
     sampling_names = (
         "max_tokens",
@@ -271,7 +275,9 @@ def with_system_prompt(parameters: ResearchParameters, system: list[str]) -> Res
     return replace(parameters, system_prompt="\n\n".join(filter(None, system)))
 
 
-def load_call(schema: Schema, body: Mapping[str, Any], *, refuse_unknown: bool = False) -> Any:
+def load_call(
+    schema: GenerationSchema, body: Mapping[str, Any], *, refuse_unknown: bool = False
+) -> Any:
     """Return what ``schema`` makes of ``body``.
 
     A body of the single key ``body`` is unwrapped: the sample in Caesar's API reference posts that.
@@ -282,7 +288,8 @@ def load_call(schema: Schema, body: Mapping[str, Any], *, refuse_unknown: bool =
     if set(body) == {"body"} and isinstance(body["body"], Mapping):
         body = body["body"]
     if refuse_unknown:
-        unknown = sorted(set(body) - set(schema.fields))
+        given = {name for name, value in body.items() if value is not None}
+        unknown = sorted(given - schema.fields.keys() - schema.also_accepted)
         if unknown:
             name = printable(unknown[0])
             raise UnknownFieldError(f"{name}: unknown field", param=name)

@@ -1,6 +1,6 @@
 """The app for granian, which has no hooks for the end of its workers::
 
-    granian --interface wsgi --factory caesar_server.cli.workers.granian_app:create_app
+granian --interface wsgi --factory caesar_server.cli.workers.granian_app:create_app
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from multiprocessing.util import Finalize
 from flask import Flask
 
 from caesar_server import app as wiring
-from caesar_server.cli.startup import read_settings, write_log
+from caesar_server.cli.startup import check_settings, read_settings
 from caesar_server.cli.workers.manners import grace_s
-from caesar_server.settings import check_exposure
-from caesar_server.web.access.keyring import configured_keys
-from caesar_server.web.access.rates import check_limits
+from caesar_server.web.observing.logs import configure_logging
 from caesar_server.web.services import Services, services_of
 
 logger = logging.getLogger(__name__)
@@ -37,10 +35,8 @@ def create_app() -> Flask:
     :raises SettingsError: if the settings do not make sense.
     """
     settings = read_settings(None).settings
-    write_log(settings.log_level)
-    keys = configured_keys(settings)
-    check_exposure(settings, has_keys=keys is not None)
-    for sentence in check_limits(settings, keys or ()):
+    configure_logging(settings)
+    for sentence in check_settings(settings):
         logger.warning("%s", sentence)
     app = wiring.create_app(settings)
     services = services_of(app)

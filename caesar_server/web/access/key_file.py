@@ -51,14 +51,18 @@ def read_key_file(path: Path) -> tuple[Keys, Stamp] | None:
     try:
         # not blocking: somebody may have put a pipe there
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            _check(path, status)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                content = file.read()
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise _problem(path, f"cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        _check(path, status)
-        return decode_keys(path, file.read()), _stamp(status)
+    return decode_keys(path, content), _stamp(status)
 
 
 def edit_key_file(path: Path, change: Callable[[Keys], Keys]) -> None:

@@ -1,0 +1,6 @@
+from caesar_backend_folder import FolderBackend
+from caesar_server.testing import BackendConformance
+
+
+class TestFolder(BackendConformance):
+    backend_class = FolderBackend

@@ -1,0 +1,254 @@
+"""A worker that is full, or that is being waited for, still answers everybody at once."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caesar_server.web.access.key_file import edit_key_file
+from caesar_server.web.access.keys import Key, KeyLimits, generate_key, hash_key
+
+THREADS = 16
+#: Four threads are kept for refusals.
+SERVED = THREADS - 4
+#: What is refused, and what is begun, must show itself within so many seconds.
+AT_ONCE_S = 1.0
+
+
+def request(key: str = "", *, connection: str = "close", **fields: Any) -> bytes:
+    """Return a completion request as it goes over the wire."""
+    body = json.dumps({"prompt": "p", **fields}).encode()
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    head = (
+        "POST /compat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        f"Connection: {connection}\r\n{authorization}"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@contextmanager
+def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Open connections that stay open until the end of the block, whatever the server does."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            for _ in range(count)
+        ]
+
+
+def first_bytes(sockets: list[socket.socket], message: bytes) -> list[tuple[float, bytes]]:
+    """Send a message on all sockets at the same time; return when what came first on each."""
+    barrier = threading.Barrier(len(sockets))
+
+    def one(sock: socket.socket) -> tuple[float, bytes]:
+        barrier.wait()
+        begun = time.monotonic()
+        sock.sendall(message)
+        seen = b""
+        while b"\r\n\r\n" not in seen:
+            more = sock.recv(65536)
+            if not more:
+                break
+            seen += more
+        return time.monotonic() - begun, seen
+
+    with ThreadPoolExecutor(len(sockets)) as pool:
+        return list(pool.map(one, sockets))
+
+
+def status(seen: bytes) -> int:
+    return int(seen.split(b" ", 2)[1])
+
+
+@contextmanager
+def health_is_watched(server: Any) -> Iterator[None]:
+    """Ask for ``/healthz`` again and again; each answer must be there at once."""
+    waits: list[float] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            begun = time.monotonic()
+            assert server.request("GET", "/healthz")[0] == 200
+            waits.append(time.monotonic() - begun)
+            stop.wait(0.02)
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask)
+        try:
+            yield
+            begun = len(waits)
+            server.wait(lambda: len(waits) >= begun + 5 or asked.done())
+        finally:
+            stop.set()
+        asked.result()
+    assert max(waits) < AT_ONCE_S, waits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+def test_four_times_more_slow_streams_than_threads(start, connection) -> None:
+    server = start("--threads", str(THREADS))
+    message = request(model="ticks", stream=True, connection=connection)
+    with connected(server.port, 4 * THREADS) as sockets, health_is_watched(server):
+        results = first_bytes(sockets, message)
+        assert max(waited for waited, _ in results) < AT_ONCE_S
+        assert Counter(status(seen) for _, seen in results) == {
+            200: SERVED,
+            503: 4 * THREADS - SERVED,
+        }
+        for sock, (_, seen) in zip(sockets, results, strict=True):
+            if status(seen) == 503:
+                head = seen.partition(b"\r\n\r\n")[0].lower()
+                assert b"\r\nretry-after: 1\r\n" in head + b"\r\n"
+                assert b"\r\nretry-after-ms: 1000\r\n" in head + b"\r\n"
+            else:
+                # it goes on although others were refused
+                assert sock.recv(65536)
+    # all have left: there is room again
+    server.wait(lambda: server.ask("slow", "p", tenths=0)[0] == 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+def test_four_times_more_slow_json_answers_than_threads(start, connection) -> None:
+    server = start("--threads", str(THREADS))
+    message = request(model="slow", tenths=30, connection=connection)
+    with connected(server.port, 4 * THREADS) as sockets, health_is_watched(server):
+        results = first_bytes(sockets, message)
+    counted = Counter(status(seen) for _, seen in results)
+    assert counted == {200: SERVED, 503: 4 * THREADS - SERVED}
+    for waited, seen in results:
+        if status(seen) == 503:
+            assert waited < AT_ONCE_S
+        else:
+            assert waited > 2
+
+
+@pytest.mark.slow
+def test_connections_on_which_nothing_is_sent_take_no_thread(start) -> None:
+    server = start("--threads", "8")
+    with connected(server.port, 100), health_is_watched(server):
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: server.ask("slow", "p", tenths=1)[0], range(4)))
+        assert answers == [200] * 4
+
+
+@pytest.mark.slow
+def test_clients_that_stay_after_their_answer_hold_nobody_up(start) -> None:
+    """Refused or answered with ``Connection: close``, they leave their end open."""
+    server = start("--threads", "8")
+    message = request(model="slow", tenths=0)
+    with connected(server.port, 60) as sockets, health_is_watched(server):
+        for sock in sockets:
+            sock.sendall(message)
+        for sock in sockets:
+            seen = sock.recv(65536)
+            assert status(seen) in (200, 503)
+            # the server has closed its own end
+            while seen:
+                seen = sock.recv(65536)
+
+
+class Keys:
+    """Keys for a server that is about to be started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "keys.json"
+        self.flags = ("--keys-file", str(self.path))
+
+    def make(self, **limits: int) -> str:
+        secret = generate_key()
+        key = Key(
+            id=hash_key(secret)[:12],
+            sha256=hash_key(secret),
+            account="acme",
+            limits=KeyLimits(**limits),
+        )
+        edit_key_file(self.path, lambda keys: (*keys, key))
+        return secret
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+def ask(port: int, message: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+        sock.sendall(message)
+        return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+@pytest.mark.slow
+def test_callers_without_a_key_cannot_hold_threads_with_bodies_that_never_come(start, keys) -> None:
+    keys.make()
+    server = start("--threads", "8", *keys.flags)
+    head = request(model="slow").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    keep = head.replace(b"Connection: close", b"Connection: keep-alive")
+    with connected(server.port, 60) as sockets, health_is_watched(server):
+        results = first_bytes(sockets, keep)
+    assert {status(seen) for _, seen in results} == {401}
+
+
+@pytest.mark.slow
+def test_50_requests_at_once_of_one_key_get_exactly_what_is_allowed(start, keys) -> None:
+    key = keys.make(requests_per_minute=20)
+    server = start("--threads", "64", *keys.flags)
+    message = request(key, model="slow", tenths=0)
+    with connected(server.port, 50) as sockets:
+        results = first_bytes(sockets, message)
+    assert Counter(status(seen) for _, seen in results) == {200: 20, 429: 30}
+    assert any(b"x-ratelimit-remaining-requests: 0\r\n" in seen.lower() for _, seen in results)
+
+
+def test_a_client_that_is_gone_gives_its_stream_back(start, keys) -> None:
+    key = keys.make(streams=2)
+    server = start(*keys.flags)
+    message = request(key, model="ticks", stream=True)
+    with connected(server.port, 2) as sockets:
+        assert [status(seen) for _, seen in first_bytes(sockets, message)] == [200, 200]
+        assert status(ask(server.port, message)) == 429
+        # reset, not closed in peace
+        sockets[0].setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
+        )
+        sockets[0].close()
+
+        def third_gets_in() -> bool:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as third:
+                third.sendall(message)
+                return status(third.recv(65536)) == 200
+
+        server.wait(third_gets_in)
+
+
+def test_a_header_of_a_megabyte_is_refused_and_the_server_lives_on(start, keys) -> None:
+    key = keys.make()
+    server = start(*keys.flags)
+    huge = request("x" * 1_000_000, model="slow")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+        try:
+            sock.sendall(huge)
+        except OSError:
+            pass  # it was refused before it was all sent
+        seen = sock.recv(65536)
+    assert status(seen) == 431
+    assert status(ask(server.port, request(key, model="slow", tenths=0))) == 200
+
+
+def test_workers_that_count_alone_are_told_at_the_start(start, keys) -> None:
+    keys.make(requests_per_minute=20)
+    server = start("--workers", "2", *keys.flags)
+    assert "each of the 2 workers counts requests per minute alone" in server.log
