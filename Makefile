@@ -27,7 +27,7 @@ help:
 	@echo "make types    mypy"
 	@echo "make docs     build the manual into docs/_build/html"
 	@echo "make wheels   build every package into dist/ and try them in a clean environment"
-	@echo "make bench    measure start and import times"
+	@echo "make bench    measure start and import times, and how soon a client is missed"
 	@echo "make clean    remove what the other targets made"
 
 run: $(RUN_READY)
@@ -63,6 +63,8 @@ wheels: $(DEV_READY)
 bench: $(DEV_READY)
 	@$(BIN)/python benchmarks/import_time.py
 	@$(BIN)/python benchmarks/first_answer.py
+	@$(BIN)/python benchmarks/client_gone.py
+	@$(BIN)/python benchmarks/many_backends.py
 
 clean:
 	rm -rf .venv build dist docs/_build docs/_generated tests/clients/node/node_modules

@@ -60,7 +60,8 @@ def _gunicorn(app: str, *, kind: str = "gthread") -> tuple[str, ...]:
 SERVE = (sys.executable, "-m", "caesar_server", "serve", "--port", "{port}")
 GRANIAN = (
     *(sys.executable, "-m", "granian", "--interface", "wsgi", "--port", "{port}"),
-    *("--blocking-threads", "64", "--no-ws", "--factory", "caesar_server.app:create_app"),
+    *("--http", "1", "--no-ws", "--blocking-threads", "64", "--factory"),
+    "caesar_server.cli.workers.granian_app:create_app",
 )
 CONTENDERS = (
     Contender("bare WSGI callable", _gunicorn("floors:bare"), streams=False),

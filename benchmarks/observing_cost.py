@@ -47,6 +47,7 @@ class Words(Backend):
 
 
 def make_app(*, observed: bool) -> Flask:
+    """Return an app, as it is or without what watches it."""
     settings = Settings(default_backend="words")
     app = create_app(settings, Registry.of({"words": Words}, settings))
     if not observed:
@@ -56,6 +57,7 @@ def make_app(*, observed: bool) -> Flask:
 
 
 def call(app: Flask, body: bytes) -> None:
+    """Send one request and read the whole answer."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
         "SCRIPT_NAME": "",
@@ -93,7 +95,8 @@ def cpu_us(app: Flask, body: bytes, calls: int) -> float:
 
 
 def main() -> None:
-    handler = logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115 - until the end
+    """Measure and print."""
+    handler = logging.FileHandler(os.devnull)
     handler.setFormatter(JsonFormatter())
     logging.getLogger().addHandler(handler)
     access = logging.getLogger("caesar_server.access")

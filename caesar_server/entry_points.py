@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 
@@ -22,12 +22,14 @@ _logger = logging.getLogger(__name__)
 class Announcement:
     """One entry point.
 
+    :param group: one of the groups above.
     :param value: ``module:attribute``.
     :param distribution: the package that makes it.
     :param version: of that package.
     :param load: imports what it names; may raise anything.
     """
 
+    group: str
     name: str
     value: str
     distribution: str
@@ -40,8 +42,8 @@ class Announcement:
         return f"{self.distribution} {self.version}"
 
 
-def announced(group: str) -> tuple[Announcement, ...]:
-    """Return the entry points of a group, in the order of the import path.
+def announced(*groups: str) -> tuple[Announcement, ...]:
+    """Return the entry points of some groups, in the order of the import path.
 
     A distribution whose metadata cannot be read is left out with a warning.
     """
@@ -49,7 +51,7 @@ def announced(group: str) -> tuple[Announcement, ...]:
     seen: set[str] = set()
     for distribution in metadata.distributions():
         try:
-            announcements = list(_announcements(distribution, group))
+            announcements = list(_announcements(distribution, groups))
         except Exception:
             # its name stands in the metadata, too; the folder's name is the next best
             where = getattr(distribution, "_path", distribution)
@@ -63,14 +65,20 @@ def announced(group: str) -> tuple[Announcement, ...]:
     return tuple(found)
 
 
-def _announcements(distribution: metadata.Distribution, group: str) -> Iterator[Announcement]:
+def _announcements(
+    distribution: metadata.Distribution, groups: Collection[str]
+) -> Iterator[Announcement]:
     # Looked at first, since parsing the metadata of everything installed takes long.
-    if group not in (distribution.read_text("entry_points.txt") or ""):
+    text = distribution.read_text("entry_points.txt") or ""
+    if not any(group in text for group in groups):
         return
-    for point in distribution.entry_points.select(group=group):
-        yield Announcement(
-            point.name, point.value, distribution.name, distribution.version, point.load
-        )
+    # Parsed once: each use of the attributes name and version would parse it again.
+    about = distribution.metadata
+    for point in distribution.entry_points:
+        if point.group in groups:
+            yield Announcement(
+                point.group, point.name, point.value, about["Name"], about["Version"], point.load
+            )
 
 
 def normalised(distribution: str | None) -> str:

@@ -70,12 +70,22 @@ def cli_reference() -> str:
 
 
 def rules_reference() -> str:
-    """Return a definition for each rule of the conformance suite."""
-    return "\n".join(f"``{rule.id}``\n   {rule.sentence}  {rule.reason}\n" for rule in RULES)
+    """Return a table of the rules of the conformance suite."""
+    rows = [("rule", "what must hold", "why")]
+    rows += [(f"``{rule.id}``", _plain(rule.sentence), _plain(rule.reason)) for rule in RULES]
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 22 43 35", ""]
+    for first, *others in rows:
+        lines += [f"   * - {first}", *(f"     - {text}" for text in others)]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return a sentence in which nothing is taken for markup."""
+    return text.replace("*", "\\*").replace("[n]", "``[n]``")
 
 
 def generate(app: Sphinx) -> None:
-    """Write what ``settings.rst``, ``cli.rst``, ``errors.rst`` and ``testing.rst`` include."""
+    """Write what pages include: ``settings``, ``cli``, ``errors`` and ``extending/rules``."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     pages = {

@@ -27,10 +27,11 @@ from caesar_server.settings import LoadedSettings, Settings
 
 @click.command(short_help="Try a backend against the rules of the contract.")
 @click.argument("name")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what fails, and the count.")
 @config_option
 @json_option
 @verbose_option
-def check(name: str, config: Path | None, as_json: bool, verbose: bool) -> None:
+def check(name: str, quiet: bool, config: Path | None, as_json: bool, verbose: bool) -> None:
     """Try the backend NAME against the rules of the contract.
 
     NAME may also be module:Class or a file, path/to/file.py or path/to/file.py:Class.
@@ -46,7 +47,7 @@ def check(name: str, config: Path | None, as_json: bool, verbose: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
-        click.echo(str(report))
+        click.echo(report.text(failures_only=quiet))
     if report.failed:
         raise click.exceptions.Exit(1)
 

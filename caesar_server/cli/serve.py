@@ -21,7 +21,8 @@ from caesar_server.cli.startup import (
     write_log,
 )
 from caesar_server.cli.workers import worker_base
-from caesar_server.errors import SettingsError
+from caesar_server.errors import BackendLoadError, SettingsError
+from caesar_server.registry import Registry, extra_candidates
 from caesar_server.settings import LoadedSettings, Settings
 from caesar_server.web.observing.logs import configure_logging, is_json
 
@@ -86,7 +87,25 @@ def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
     if loaded.settings.strict_plugins and loaded.settings.worker_class != "gevent":
         # Not opened: what a backend takes then, threads of a library say, does not survive a fork.
         registry.load_all(open_backends=False)
+    elif not reload and loaded.settings.worker_class != "gevent":
+        _check_extras(registry, loaded)
     return registry.default, warnings
+
+
+def _check_extras(registry: Registry, loaded: LoadedSettings) -> None:
+    """Import what ``--backend`` names: whoever names a class means that one and no other.
+
+    :raises SettingsError: if it is not there; with ``--reload`` it may still come.
+    """
+    problems = []
+    for candidate in extra_candidates(loaded.settings.extra_backends):
+        try:
+            registry.backend_class(candidate.name)
+        except BackendLoadError:
+            report = registry.report(candidate.name)
+            problems.append(f"extra_backends: {report.reason} ({report.hint})")
+    if problems:
+        raise SettingsError(map(loaded.locate, problems))
 
 
 def _listen(settings: Settings) -> socket.socket:

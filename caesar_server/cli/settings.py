@@ -114,7 +114,9 @@ class _Visible:
             return frozenset()
         try:
             schema = self._registry.backend_class(backend).options_schema
-            return frozenset(f.name for f in option_fields(schema) if not f.info.secret)
+            # also not those that hold tables: a list of them may have secrets inside
+            fields = (field for field in option_fields(schema) if field.nested is None)
+            return frozenset(field.name for field in fields if not field.info.secret)
         except (BackendLoadError, TypeError):
             return frozenset()
 

@@ -14,10 +14,15 @@ import click
 
 from caesar_server.errors import SettingsError
 from caesar_server.registry import KNOWN_BACKENDS, Registry, nearest
-from caesar_server.settings import LoadedSettings, Settings, check_exposure, load_settings
+from caesar_server.settings import (
+    LoadedSettings,
+    Settings,
+    check_exposure,
+    check_origins,
+    load_settings,
+)
 from caesar_server.web.access.keyring import configured_keys
 from caesar_server.web.access.rates import check_limits
-from caesar_server.web.cors import check_origins
 from caesar_server.web.observing.logs import TextFormatter
 
 config_option = click.option(

@@ -29,4 +29,5 @@ class KnownBackend:
 #: By name; ``backends/`` in the repository holds them.
 KNOWN_BACKENDS: tuple[KnownBackend, ...] = (
     KnownBackend("echo", "Answers with the prompt: the example to start from."),
+    KnownBackend("upstream", "Passes requests on to another OpenAI-compatible server."),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,6 +12,8 @@ from caesar_server.contract.options import OptionField, option, option_fields
 from caesar_server.errors import SettingsError
 
 _DAY_S = 24 * 60 * 60
+# what browsers send as Origin: no path, no final slash, nothing in capitals
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,7 @@ class Settings:
     )
     forward_headers: tuple[str, ...] = option(
         (),
-        help="Headers of the caller that backends may see.",
+        help="Caller's headers that backends may see; authorization: a key not of this server.",
         example="x-tenant, x-request-source",
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(
@@ -264,3 +267,18 @@ def check_exposure(settings: Settings, *, has_keys: bool) -> None:
                 "(insecure = true)"
             ]
         )
+
+
+def check_origins(settings: Settings) -> None:
+    """Refuse ``cors_origins`` that no browser would send.
+
+    :raises SettingsError: naming each of them.
+    """
+    problems = [
+        f"cors_origins: {origin!r} is no origin; expected SCHEME://HOST or SCHEME://HOST:PORT in "
+        'small letters and without a path, or "*"'
+        for origin in settings.cors_origins
+        if origin != "*" and not _ORIGIN.fullmatch(origin)
+    ]
+    if problems:
+        raise SettingsError(problems)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caesar_server.contract.options import OptionsError, parse_options
+from caesar_server.contract.options import OptionField, OptionsError, parse_value, unknown_name
 from caesar_server.entry_points import (
     BACKENDS,
     SETTINGS_DEFAULTS,
@@ -24,7 +24,7 @@ from caesar_server.entry_points import (
     announced,
     normalised,
 )
-from caesar_server.settings.definition import Settings
+from caesar_server.settings.definition import setting_fields
 
 #: What a distribution may set.  Not who may connect, what is loaded, or how large the server is.
 ALLOWED = (
@@ -61,18 +61,20 @@ def plugin_defaults(
 
     :param allowed_backends: defaults for others are left out silently; empty allows all.
     """
-    announcements = announced(SETTINGS_DEFAULTS)
+    everything = announced(SETTINGS_DEFAULTS, BACKENDS)
+    backends = [one for one in everything if one.group == BACKENDS]
+    announcements = [one for one in everything if one.group == SETTINGS_DEFAULTS]
     if not announcements:
         return (), ()
-    backends = announced(BACKENDS)
     times = Counter(one.name for one in backends)
+    fields = setting_fields()
     found: list[PluginDefaults] = []
     warnings: list[str] = []
     for one in sorted(announcements, key=lambda one: normalised(one.distribution)):
         own = {other.name for other in backends if other.distribution == one.distribution}
         try:
             tree = _read(one)
-            _check(tree, own)
+            _check(tree, own, fields)
         except _UnusableError as why:
             warnings.append(f"the settings defaults of {one.origin} are left out: {why}")
             continue
@@ -108,18 +110,22 @@ def _read(one: Announcement) -> Mapping[str, Any]:
         raise _UnusableError(f"{file} is not valid TOML: {error}") from error
 
 
-def _check(tree: Mapping[str, Any], own: Collection[str]) -> None:
+def _check(
+    tree: Mapping[str, Any], own: Collection[str], fields: Mapping[str, OptionField]
+) -> None:
     """Check that the defaults are good values of what a distribution may set.
 
     :raises _UnusableError: if not.
     """
-    try:
-        parse_options(Settings, tree)
-    except OptionsError as error:
-        raise _UnusableError(str(error)) from error
-    for name in tree:
+    for name, value in tree.items():
+        if name not in fields:
+            raise _UnusableError(unknown_name(name, fields))
         if name not in ALLOWED:
             raise _UnusableError(f"{name} is the operator's; it may set {', '.join(ALLOWED)}")
+        try:
+            parse_value(fields[name], value)
+        except OptionsError as error:
+            raise _UnusableError(str(error)) from error
     for setting, backend in _backends_named(tree):
         if backend not in own:
             raise _UnusableError(f"{setting}: {backend!r} is no backend of this distribution")

@@ -6,12 +6,9 @@ they set themselves, so credentials (cookies) are never allowed.
 
 from __future__ import annotations
 
-import re
-
 from flask import Flask, Response, request
 
-from caesar_server.errors import SettingsError
-from caesar_server.settings import Settings
+from caesar_server.settings import Settings, check_origins
 
 #: What a page may read besides the few headers that browsers show by themselves.
 EXPOSED_HEADERS = (
@@ -26,23 +23,6 @@ EXPOSED_HEADERS = (
 #: For how long a browser may remember the answer to a preflight.
 _REMEMBER_S = 600
 _ANY = "*"
-# what browsers send as Origin: no path, no final slash, nothing in capitals
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
-
-
-def check_origins(settings: Settings) -> None:
-    """Refuse origins that no browser would send.
-
-    :raises SettingsError: naming each of them.
-    """
-    problems = [
-        f"cors_origins: {origin!r} is no origin; expected SCHEME://HOST or SCHEME://HOST:PORT in "
-        'small letters and without a path, or "*"'
-        for origin in settings.cors_origins
-        if origin != _ANY and not _ORIGIN.fullmatch(origin)
-    ]
-    if problems:
-        raise SettingsError(problems)
 
 
 def register(app: Flask, settings: Settings) -> None:

@@ -14,6 +14,7 @@ from caesar_server.errors import UNEXPECTED
 from caesar_server.jobs.runner import Followed
 from caesar_server.store.base import Record
 from caesar_server.web.errors import AnswerError, error_object
+from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.observing.exchange import note_code
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ def stream_response(
     response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
+    response.headers.extend(started_headers(record.event for record in first))
     return response
 
 

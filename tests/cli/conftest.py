@@ -78,7 +78,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     logger.handlers[:] = handlers
     logger.setLevel(level)
-    sys.modules.pop("hello", None)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(f"{tmp_path}/"):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -199,14 +199,6 @@ ONE = (
 ONE += "        yield Completed()\n"
 
 
-@pytest.fixture(autouse=True)
-def forget_modules(folder: Path):
-    yield
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(folder)):
-            del sys.modules[name]
-
-
 def load(spec: str):
     """Return the report on an extra backend after an attempt to load it."""
     registry = Registry(extra_candidates([spec]), Settings(extra_backends=(spec,)))

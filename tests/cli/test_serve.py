@@ -12,7 +12,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from caesar_server.cli import main
 from caesar_server.cli.gunicorn_options import bind_address, gunicorn_options
 from caesar_server.settings import Settings
 
@@ -183,3 +185,15 @@ def test_gunicorn_itself_refuses_bad_settings(start) -> None:
     assert server.wait() == 1
     assert "--insecure" in server.log
     assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [("nope:Nope", "nope"), ("json:Nope", "Nope"), ("json:JSONDecoder", "JSONDecoder")],
+)
+def test_a_named_class_that_is_none_is_told_before_anything_listens(backend, words):
+    result = CliRunner().invoke(main, ["serve", "--port", "0", "--backend", backend])
+    assert result.exit_code == 2
+    assert "command line: extra_backends: " in result.stderr
+    assert words in result.stderr
+    assert "Serving on" not in result.stderr

@@ -93,7 +93,12 @@ def test_an_error_before_the_answer_is_an_exit_code_with_fail(curl, kind, stream
     result = curl(kind, "refused", "--fail-with-body", stream=stream)
     assert result.returncode == HTTP_ERROR
     assert json.loads(result.stdout) == {
-        "error": {"message": "Not that", "type": "invalid_request_error", "param": None, "code": "bad_idea"}
+        "error": {
+            "message": "Not that",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "bad_idea",
+        }
     }
 
 

@@ -18,12 +18,21 @@ from caesar_server.contract import (
     UsageCounted,
 )
 
-ANSWER = [ContentDelta("Par"), ContentDelta("is"), UsageCounted(4, 1), ChoiceFinished(), Completed()]
+ANSWER = [
+    ContentDelta("Par"),
+    ContentDelta("is"),
+    UsageCounted(4, 1),
+    ChoiceFinished(),
+    Completed(),
+]
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Hello"},
     {"role": "assistant", "content": "Hi"},
-    {"role": "user", "content": [{"type": "text", "text": "Capital"}, {"type": "text", "text": "?"}]},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "Capital"}, {"type": "text", "text": "?"}],
+    },
 ]
 
 

@@ -56,7 +56,9 @@ def test_created_is_an_integer(make_client):
     assert type(post(make_client(ANSWER)).json["created"]) is int
 
 
-@pytest.mark.parametrize("path", ["/compat/completions", "/v1/completions", "/compat/v1/completions"])
+@pytest.mark.parametrize(
+    "path", ["/compat/completions", "/v1/completions", "/compat/v1/completions"]
+)
 def test_every_alias_answers_alike(make_client, path):
     reply = make_client(ANSWER).post(path, json={"model": "m", "prompt": "p"})
     assert (reply.status_code, reply.json["choices"][0]["text"]) == (200, "Paris it is.")
@@ -73,7 +75,10 @@ def test_choices_of_several_prompts_are_numbered_prompt_by_prompt(make_client):
 
     choices = post(make_client(echo_each), prompt=["a", "b"], n=2).json["choices"]
     assert [(c["index"], c["text"]) for c in choices] == [
-        (0, "a0"), (1, "a1"), (2, "b0"), (3, "b1"),
+        (0, "a0"),
+        (1, "a1"),
+        (2, "b0"),
+        (3, "b1"),
     ]
 
 
@@ -93,7 +98,13 @@ def test_choices_are_in_order_although_they_end_in_another(make_client):
 
 
 def test_usage_adds_up_and_is_zero_on_request(make_client):
-    events = [UsageCounted(2, 0), ContentDelta("x"), UsageCounted(0, 5), ChoiceFinished(), Completed()]
+    events = [
+        UsageCounted(2, 0),
+        ContentDelta("x"),
+        UsageCounted(0, 5),
+        ChoiceFinished(),
+        Completed(),
+    ]
     assert post(make_client(events)).json["usage"]["total_tokens"] == 7
     assert post(make_client(events, compat_usage="zero")).json["usage"] == {
         "prompt_tokens": 0,

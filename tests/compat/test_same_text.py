@@ -63,9 +63,7 @@ def runs(draw: st.DrawFn) -> tuple[int, list[Any]]:
             events.append(draw(noise))
         else:
             channel = draw(st.sampled_from(["content", "content", "transformed", "reasoning"]))
-            events.append(
-                ContentDelta(draw(text), choice, channel, draw(st.none() | tokens))
-            )
+            events.append(ContentDelta(draw(text), choice, channel, draw(st.none() | tokens)))
     return choices, [*events, Completed()]
 
 

@@ -88,15 +88,15 @@ def test_each_choice_finishes_exactly_once(make_client):
 
 
 def test_include_usage_adds_one_chunk_before_done_and_null_to_the_others(make_client):
-    chunks = decode_frames(
-        stream(make_client(ANSWER), stream_options={"include_usage": True}).data
-    )
+    chunks = decode_frames(stream(make_client(ANSWER), stream_options={"include_usage": True}).data)
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"] == {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
 
 
-@pytest.mark.parametrize("options", [{}, {"include_usage": False}, {"include_obfuscation": True}, None])
+@pytest.mark.parametrize(
+    "options", [{}, {"include_usage": False}, {"include_obfuscation": True}, None]
+)
 def test_without_include_usage_there_is_no_usage_at_all(make_client, options):
     raw = stream(make_client(ANSWER), stream_options=options).data
     assert b"usage" not in raw

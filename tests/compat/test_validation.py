@@ -162,7 +162,13 @@ def test_a_wrong_stop_is_refused(client, stop):
 
 @pytest.mark.parametrize(
     ("stop", "seen"),
-    [([], ()), ("a", ("a",)), (["a"], ("a",)), (list("abcd"), tuple("abcd")), (["\n", "é"], ("\n", "é"))],
+    [
+        ([], ()),
+        ("a", ("a",)),
+        (["a"], ("a",)),
+        (list("abcd"), tuple("abcd")),
+        (["\n", "é"], ("\n", "é")),
+    ],
 )
 def test_stops_arrive_as_a_tuple(client, script, stop, seen):
     assert post(client, stop=stop).status_code == 200
@@ -196,7 +202,9 @@ def test_the_number_of_prompts_and_choices_is_limited(make_client):
 
 
 def test_all_problems_are_told_the_first_as_param(client):
-    error = client.post("/compat/completions", json={"prompt": "p", "n": 0, "top_p": 2}).json["error"]
+    error = client.post("/compat/completions", json={"prompt": "p", "n": 0, "top_p": 2}).json[
+        "error"
+    ]
     assert error["param"] in ("model", "n", "top_p")
     for field in ("model", "n", "top_p"):
         assert f"{field}: " in error["message"]
@@ -436,13 +444,17 @@ def test_a_trailing_slash_is_no_other_path(client):
     assert reply.status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8000", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8000", ""]
+)
 def test_on_loopback_only_loopback_names_are_answered(client, host):
     reply = client.get("/compat/models", headers={"Host": host})
     assert (reply.status_code, reply.json["error"]["code"]) == (403, "host_not_allowed")
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:80", "127.0.0.1:8000", "[::1]:8000", "app.localhost"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST.:80", "127.0.0.1:8000", "[::1]:8000", "app.localhost"]
+)
 def test_loopback_names_are_answered(client, host):
     assert client.get("/compat/models", headers={"Host": host}).status_code == 200
 

@@ -21,6 +21,10 @@ ADDRESS = "127.0.0.1:8000"
 
 _UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME = re.compile(r'("created": ?)\d+')
+#: Of the conformance suite: how long something took, how many rules there are, which thread won.
+_SECONDS = re.compile(r"\b\d+\.\d\d s\b")
+_COUNTS = re.compile(r"\b\d+ passed, \d+ skipped\b")
+_NUMBERED = re.compile(r"\b(Question|request) \d\b")
 
 
 #: How long a server that reloads may take to see a saved file, in seconds.
@@ -35,7 +39,15 @@ def shell_environment() -> dict[str, str]:
 def settled(text: str, port: int | None) -> str:
     """Return ``text`` without what differs from run to run."""
     text = text.replace(f"127.0.0.1:{port}", ADDRESS)
-    return _TIME.sub(r"\g<1>0", _UUID.sub("UUID", text)).strip()
+    for pattern, word in (
+        (_UUID, "UUID"),
+        (_TIME, r"\g<1>0"),
+        (_SECONDS, "N s"),
+        (_COUNTS, "N passed, N skipped"),
+        (_NUMBERED, r"\g<1> N"),
+    ):
+        text = pattern.sub(word, text)
+    return text.strip()
 
 
 def same(printed: str, shown: str) -> bool:

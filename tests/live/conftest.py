@@ -21,9 +21,8 @@ import pytest
 DEADLINE_S = 30.0
 
 #: ``ticks`` never ends, nor does ``silent``, which says nothing; ``steps`` waits for a file before
-#: each delta; ``busy`` declares that it
-#: computes; ``slow`` answers after ``tenths`` tenths of a second; each run that is over
-#: leaves a line in the file ``journal``.
+#: each delta; ``busy`` declares that it computes; ``slow`` answers after ``tenths`` tenths of a
+#: second; each run that is over leaves a line in the file ``journal``.
 BACKENDS = """
 import os
 from dataclasses import dataclass
@@ -123,9 +122,8 @@ def environment(flags: tuple[str, ...]) -> dict[str, str]:
     return {f"CAESAR_SERVER_{name}": value for name, value in zip(names, flags[1::2], strict=True)}
 
 
-EXTRA_BACKENDS = [
-    f"{name.lower()}=backends:{name}Backend" for name in ("Ticks", "Silent", "Steps", "Busy", "Slow")
-]
+_NAMES = ("Ticks", "Silent", "Steps", "Busy", "Slow")
+EXTRA_BACKENDS = [f"{name.lower()}=backends:{name}Backend" for name in _NAMES]
 
 
 class Live:

@@ -101,6 +101,30 @@ def test_granian_ends_streams_with_a_last_frame_and_closes_the_backends(start, r
     assert "Traceback" not in server.log
 
 
+@on_granian
+def test_granian_reads_the_settings_again_on_sighup_and_ends_streams_properly(start, read):
+    server = start(*GRACE)
+    assert server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] > 0
+    stream = server.send("ticks", "stream", stream=True)
+    server.wait(lambda: any("began stream" in line for line in server.journal))
+    (server.folder / "caesar-server.toml").write_text('compat_usage = "zero"\n')
+    server.signal(signal.SIGHUP)
+    raw = read(stream)
+    assert b'"code":"shutting_down"' in raw
+    assert b"data: [DONE]\n\n" in raw
+    server.wait(lambda: server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] == 0)
+
+
+@on_granian
+def test_granian_refuses_bad_settings_in_one_line(start, tmp_path):
+    with pytest.raises(AssertionError, match="the server ended with"):
+        start("--heartbeat-s", "soon", "--cors-origins", "here")
+    log = (tmp_path / "log").read_text()
+    assert "caesar-server: " in log
+    assert "heartbeat_s" in log
+    assert "Traceback" not in log
+
+
 @on_gevent
 def test_gevent_refuses_a_default_backend_that_computes(start, tmp_path):
     with pytest.raises(AssertionError, match="keeps a core busy"):

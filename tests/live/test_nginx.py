@@ -149,9 +149,8 @@ def proxied(start: Any, tmp_path: Path) -> Iterator[Callable[..., Proxied]]:
         process.wait(30)
 
 
-def read_until(sock: socket.socket, end: bytes) -> bytes:
-    """Read until ``end`` has come."""
-    data = b""
+def read_until(sock: socket.socket, end: bytes, data: bytes = b"") -> bytes:
+    """Read on from ``data`` until ``end`` has come, and return all of it."""
     while end not in data:
         part = sock.recv(65536)
         assert part, data
@@ -174,10 +173,11 @@ def test_answers_and_errors_come_through(proxied) -> None:
 def test_each_chunk_of_a_stream_comes_before_the_next_one_is_made(proxied) -> None:
     site = proxied()
     with site.send("steps", "x", stream=True) as sock:
+        raw = b""
         for number in range(3):
             (site.server.folder / f"step-{number}").touch()
-            read_until(sock, b'"step %d"' % number)
-        assert b"data: [DONE]\n\n" in read_until(sock, b"0\r\n\r\n")
+            raw = read_until(sock, b'"step %d"' % number, raw)
+        assert b"data: [DONE]\n\n" in read_until(sock, b"0\r\n\r\n", raw)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -192,9 +192,9 @@ def test_who_leaves_nginx_leaves_the_server(proxied, model, stream) -> None:
 
 
 def test_a_body_as_large_as_the_server_takes_passes_and_a_larger_one_is_413(proxied) -> None:
-    site = proxied("--default-backend", "slow")
+    site = proxied()
     limit = 10 * 1024 * 1024
-    frame = json.dumps({"prompt": "", "tenths": 0}).encode()
+    frame = json.dumps({"model": "slow", "prompt": "", "tenths": 0}).encode()
     largest = frame.replace(b'""', b'"%b"' % (b"x" * (limit - len(frame))))
     assert len(largest) == limit
     assert site.request("POST", "/compat/completions", largest)[0] == 200

@@ -20,6 +20,7 @@ from caesar_server.settings import (
 def folder(tmp_path, monkeypatch):
     """Run in an empty folder, which no settings file of this repository reaches."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path
 
 
@@ -41,9 +42,13 @@ def problems(**sources) -> list[str]:
     return list(caught.value.problems)
 
 
-def test_nothing_given_is_the_defaults() -> None:
+def users_own(folder: Path) -> str:
+    return str(folder / "config" / "caesar-server" / "keys.json")
+
+
+def test_nothing_given_is_the_defaults(folder) -> None:
     loaded = load_settings(environ={})
-    assert loaded.settings == Settings()
+    assert loaded.settings == Settings(keys_file=users_own(folder))
     assert set(loaded.origins.values()) == {"default"}
     assert set(loaded.origins) == set(setting_fields())
 
@@ -52,12 +57,22 @@ def test_command_line_wins_over_environment_over_file_over_default(folder) -> No
     file = "port = 1\nworkers = 1\nthreads = 11"
     environ = {"CAESAR_SERVER_PORT": "2", "CAESAR_SERVER_WORKERS": "2"}
     loaded = load(file, environ, {"port": "3"})
-    assert loaded.settings == Settings(port=3, workers=2, threads=11)
+    expected = Settings(port=3, workers=2, threads=11, keys_file=users_own(folder))
+    assert loaded.settings == expected
     origins = loaded.origins
     assert origins["port"] == "command line"
     assert origins["workers"] == "environment CAESAR_SERVER_WORKERS"
     assert origins["threads"] == f"file {folder / 'caesar-server.toml'}"
     assert origins["host"] == "default"
+
+
+def test_a_file_of_keys_that_is_named_is_the_one(folder) -> None:
+    assert load(environ={"CAESAR_SERVER_KEYS_FILE": "k.json"}).settings.keys_file == "k.json"
+
+
+def test_a_user_without_a_home_has_no_file_of_keys(monkeypatch) -> None:
+    monkeypatch.setattr("platformdirs.user_config_path", lambda _: Path("~/.config"))
+    assert load_settings(environ={}).settings.keys_file is None
 
 
 def test_process_environment_is_read_unless_another_is_given(monkeypatch) -> None:

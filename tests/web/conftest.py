@@ -56,9 +56,13 @@ class Served:
     backend: type[ScriptedBackend]
     keys: KeyMaker
 
-    def complete(self, key: str | None = None, path: str = "/compat/completions", **body: Any) -> Any:
+    def complete(
+        self, key: str | None = None, path: str = "/compat/completions", **body: Any
+    ) -> Any:
         """Send a completion request."""
-        return self.client.post(path, json={"model": "m", "prompt": "p", **body}, headers=bearer(key))
+        return self.client.post(
+            path, json={"model": "m", "prompt": "p", **body}, headers=bearer(key)
+        )
 
 
 def bearer(key: str | None) -> dict[str, str]:

@@ -31,8 +31,7 @@ def test_a_key_comes_out_as_it_was_sent(key, scheme, before, between, after) -> 
 def test_anything_is_a_key_or_one_of_the_two_refusals(header) -> None:
     try:
         key = bearer_key(header)
-    except (MissingKeyError, InvalidKeyError) as error:
-        assert error.message in ("Missing API key", "Invalid API key")
+    except InvalidKeyError:
         return
     assert set(key) <= set(KEY_CHARACTERS)
     assert key in header
@@ -58,7 +57,7 @@ def test_anything_is_a_key_or_one_of_the_two_refusals(header) -> None:
     ],
 )
 def test_without_a_bearer_key_it_is_missing(header) -> None:
-    with pytest.raises(MissingKeyError, match="^Missing API key$"):
+    with pytest.raises(MissingKeyError, match=r"^Missing API key$"):
         bearer_key(header)
 
 
@@ -77,7 +76,7 @@ def test_without_a_bearer_key_it_is_missing(header) -> None:
     ],
 )
 def test_what_can_be_no_key_is_invalid(header) -> None:
-    with pytest.raises(InvalidKeyError, match="^Invalid API key$") as caught:
+    with pytest.raises(InvalidKeyError, match=r"^Invalid API key$") as caught:
         bearer_key(header)
     assert caught.value.code == "invalid_api_key"
 

@@ -7,9 +7,9 @@ import pytest
 from caesar_server.contract import Failed
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.errors import SettingsError
-from caesar_server.settings import Settings
+from caesar_server.settings import Settings, check_origins
 from caesar_server.web.access.keys import KeyLimits
-from caesar_server.web.cors import EXPOSED_HEADERS, check_origins
+from caesar_server.web.cors import EXPOSED_HEADERS
 
 PAGE = "https://app.example"
 OTHER = "https://other.example"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 from datetime import UTC, datetime
@@ -226,6 +225,6 @@ def test_configured_keys_are_those_of_file_and_settings(path) -> None:
     remove_all(path)
     # a file without keys is not the same as no file
     assert configured_keys(Settings(keys_file=str(path))) == ()
-    os.chmod(path, 0o666)
+    path.chmod(0o666)
     with pytest.raises(SettingsError, match="chmod 600"):
         configured_keys(Settings(keys_file=str(path)))

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -434,3 +435,13 @@ def test_refused_host_has_a_request_id(serve_app: Any) -> None:
     reply = serve_app().client.get("/healthz", headers={"Host": "evil.example"})
     assert reply.status_code == 403
     assert ID.fullmatch(reply.headers["x-request-id"])
+
+
+def test_every_field_of_a_line_is_documented(serve_app: Any, lines: Lines, root: Path) -> None:
+    served = serve_app((ContentDelta("a"), RuntimeError("no")))
+    key = served.keys.make("acme")
+    served.clock.advance(5)
+    served.complete(key)
+    page = (root / "docs" / "observing.rst").read_text()
+    assert {"account", "code", "outcome", "job_id"} <= set(lines.only)
+    assert [field for field in lines.only if f"``{field}``" not in page] == []

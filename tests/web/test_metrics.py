@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -261,6 +263,15 @@ def test_families_have_help_and_standard_names() -> None:
         assert family.help.endswith(".")
         assert family.name.endswith("_total") == (family.kind == "counter")
         assert family.name.endswith("_seconds") == (family.kind == "histogram")
+
+
+def test_every_metric_is_documented_with_its_labels(root: Path) -> None:
+    page = (root / "docs" / "observing.rst").read_text()
+    for family in FAMILIES:
+        _, found, row = page.partition(f"   * - ``{family.name}``\n")
+        assert found, family.name
+        labels = row.partition("\n     - ")[0].removeprefix("     -")
+        assert tuple(re.findall("``([a-z]+)``", labels)) == family.labels
 
 
 @pytest.mark.parametrize(

@@ -278,10 +278,14 @@ def _served(serve: Any, folder: Path) -> Iterator[Host]:
         yield Host("gunicorn", port, folder / "journal")
 
 
-@pytest.fixture(scope="session")
-def gunicorn(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """``caesar-server serve`` with two workers."""
-    with _served(serve, _folder(tmp_path_factory)) as host:
+@pytest.fixture(scope="session", params=["gthread", "gevent"])
+def gunicorn(
+    request: pytest.FixtureRequest, serve: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Host]:
+    """``caesar-server serve`` with two workers, of threads and of greenlets."""
+    if request.param == "gevent":
+        pytest.importorskip("gevent")
+    with _served(serve, _folder(tmp_path_factory, worker_class=request.param)) as host:
         yield host
 
 

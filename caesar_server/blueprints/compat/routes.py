@@ -17,17 +17,19 @@ from caesar_server.blueprints.compat.schemas import (
     load_call,
 )
 from caesar_server.contract.backend import Model
-from caesar_server.contract.events import Event, Failed
+from caesar_server.contract.events import Event, Failed, Started
 from caesar_server.contract.request import ChatRequest, CompletionRequest
 from caesar_server.errors import ModelNotFoundError, ValidationFailedError
 from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job
 from caesar_server.web.access.auth import caller
+from caesar_server.web.access.forwarding import forwarded_parts
 from caesar_server.web.access.limits import open_stream
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
 from caesar_server.web.gone import client_socket
+from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.services import Services, services
 from caesar_server.web.streaming import stream_response
 
@@ -134,7 +136,10 @@ def _answer(
     answer = Answer(call.request, resolved.backend.capabilities, parts.settings.compat_usage)
     if call.stream:
         return _stream(parts, job, resolved, answer, wire)
-    return jsonify(wire.fold(_pieces(parts, job, answer), fitted.choices))
+    headers: dict[str, str] = {}
+    response = jsonify(wire.fold(_pieces(parts, job, answer, headers), fitted.choices))
+    response.headers.extend(headers)
+    return response
 
 
 def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequest]) -> None:
@@ -152,14 +157,16 @@ def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequ
         )
 
 
-def _pieces(parts: Services, job: Job, answer: Answer) -> Iterator[Piece]:
+def _pieces(parts: Services, job: Job, answer: Answer, headers: dict[str, str]) -> Iterator[Piece]:
     """Run ``job`` in this thread and yield its pieces; a client that leaves cancels it.
 
+    :param headers: gets what the backend wants to be told in the response's.
     :raises AnswerError: if it fails.
     """
     started = False
+    forwarded = forwarded_parts(request, parts.settings)
     with ExitStack() as watching:
-        for record in parts.runner.run_inline(job):
+        for record in parts.runner.run_inline(job, forwarded=forwarded):
             if record.seq == 1:
                 # Not before: a client that has left already would cancel a job that is not there.
                 watching.callback(
@@ -170,6 +177,8 @@ def _pieces(parts: Services, job: Job, answer: Answer) -> Iterator[Piece]:
             if isinstance(record.event, Failed):
                 raise AnswerError(record.event.error, started=started)
             started = started or record.seq > 1
+            if isinstance(record.event, Started):
+                headers |= started_headers([record.event])
             yield from answer.pieces(record.event)
 
 
@@ -181,7 +190,11 @@ def _stream(
 
     place = open_stream()
     response = stream_response(
-        parts.runner.follow(job, resolved.backend.capabilities),
+        parts.runner.follow(
+            job,
+            resolved.backend.capabilities,
+            forwarded=forwarded_parts(request, parts.settings),
+        ),
         to_chunks,
         watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
         on_end=place.give_back,

@@ -199,7 +199,7 @@ def _load(config: Path | None, keys_file: str | None) -> LoadedSettings:
 def _path(loaded: LoadedSettings) -> Path:
     if loaded.settings.keys_file is None:
         raise SettingsError(["keys_file: you have no home directory; name one with --keys-file"])
-    return Path(loaded.settings.keys_file)
+    return Path(loaded.settings.keys_file).absolute()
 
 
 def _expiry(text: str, now: datetime) -> datetime:

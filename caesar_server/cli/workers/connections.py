@@ -95,6 +95,12 @@ class PollingWorker(ThreadWorker):  # type: ignore[misc]
         self.nr_conns -= 1
         util.close(lingering.sock)
 
+    def _cap_keepalive(self, deadline: float) -> None:
+        """Let idle connections go by ``deadline``: the worker is to end."""
+        super()._cap_keepalive(deadline)
+        for connection in self.pending_conns:
+            connection.timeout = min(connection.timeout, deadline)
+
     def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
         return bool(keepalive and conn.parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
 

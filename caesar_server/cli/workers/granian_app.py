@@ -16,6 +16,7 @@ from flask import Flask
 from caesar_server import app as wiring
 from caesar_server.cli.startup import check_settings, read_settings
 from caesar_server.cli.workers.manners import grace_s
+from caesar_server.errors import SettingsError
 from caesar_server.web.observing.logs import configure_logging
 from caesar_server.web.services import Services, services_of
 
@@ -32,19 +33,22 @@ def create_app() -> Flask:
     their last frame after ``graceful_timeout_s`` here, and backends and store are closed at the end
     of the process.
 
-    :raises SettingsError: if the settings do not make sense.
+    :raises SystemExit: if the settings do not make sense, with all that is wrong.
     """
-    settings = read_settings(None).settings
-    configure_logging(settings)
-    for sentence in check_settings(settings):
-        logger.warning("%s", sentence)
-    app = wiring.create_app(settings)
-    services = services_of(app)
+    try:
+        settings = read_settings(None).settings
+        configure_logging(settings)
+        for sentence in check_settings(settings):
+            logger.warning("%s", sentence)
+        app = wiring.create_app(settings)
+        services = services_of(app)
+        if settings.strict_plugins:
+            services.registry.load_all()
+    except SettingsError as error:
+        raise SystemExit(f"caesar-server: {error}") from error
     # A worker is a process of multiprocessing, which leaves out what atexit knows.
     Finalize(None, services.close, exitpriority=0)
     _drain_at_the_end(services)
-    if settings.strict_plugins:
-        services.registry.load_all()
     return app
 
 

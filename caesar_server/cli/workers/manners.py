@@ -67,7 +67,7 @@ class Manners:
         if not isinstance(exc, http_errors.ParseException) or req is not None:
             super().handle_error(req, client, addr, exc)  # type: ignore[misc]
             return
-        self.log.warning("refused what is no request: %s", str(exc)[:200])
+        self.log.warning("refused what is no request: %s", _complaint(exc))
         try:
             util.write_nonblock(client, _refusal(exc))
         except OSError as error:
@@ -92,7 +92,7 @@ def _refusal(error: BaseException) -> bytes:
         HTTPStatus.BAD_REQUEST,
     )
     info = ErrorInfo(
-        message=f"{status.phrase}: {str(error)[:200]}",
+        message=f"{status.phrase}: {_complaint(error)}",
         code=BadRequestError.code,
         type=BadRequestError.type,
         status=status,
@@ -106,6 +106,11 @@ def _refusal(error: BaseException) -> bytes:
         f"x-request-id: {uuid.uuid4().hex}\r\n\r\n"
     )
     return head.encode("ascii") + body
+
+
+def _complaint(error: BaseException) -> str:
+    """Return what gunicorn has to say, but not the line that it quotes: a key may stand in it."""
+    return str(error).partition(": ")[0][:200]
 
 
 #: What is more than a plain 400.

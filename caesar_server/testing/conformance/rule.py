@@ -134,8 +134,13 @@ class Report:
         }
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, failures_only: bool = False) -> str:
+        """Return the report for people: a line for each result, and the count of all."""
         counts = Counter(result.outcome for result in self.results)
-        lines = [self.backend, *map(_render, self.results)]
+        shown = [one for one in self.results if one.outcome == "fail" or not failures_only]
+        lines = [self.backend, *map(_render, shown)]
         lines.append(f"{counts['pass']} passed, {counts['skip']} skipped, {counts['fail']} failed")
         return "\n".join(lines)
 

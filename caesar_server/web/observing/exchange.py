@@ -22,10 +22,12 @@ class Run(Protocol):
     :ivar events: how many there were so far.
     :ivar outcome: None while it goes on.
     :ivar code: machine word of the error that it ended with, or None.
+    :ivar upstream: which of the backend's servers answered, or None.
     """
 
     job: Job
     events: int
+    upstream: str | None
     outcome: RunOutcome | None
     code: str | None
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from caesar_server import __version__
 from caesar_server.contract.events import EVENT_TYPES
 from caesar_server.web.error_reference import error_rows
-from caesar_server.web.observing.sharing import reading
+from caesar_server.web.observing.sharing import SharedNumbers
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
@@ -174,12 +174,11 @@ class ServerMetrics:
         """
         from prometheus_client.exposition import choose_encoder
 
-        encode, content_type = choose_encoder(accept or "")
-        if self._shared:
-            with reading() as registry:
-                return encode(registry), content_type
-        text_of: Any = encode  # of anything that has collect(), though older versions do not say so
-        return text_of(_WithoutBirth(self.registry)), content_type
+        found, content_type = choose_encoder(accept or "")
+        encode: Any = found  # takes anything that has collect(), which older versions do not say
+        return encode(
+            SharedNumbers() if self._shared else _WithoutBirth(self.registry)
+        ), content_type
 
     def _known(self, code: str) -> str:
         return code if code in self._codes else OTHER

@@ -8,9 +8,17 @@ from contextlib import AbstractContextManager
 
 from caesar_server.contract.context import Metrics
 from caesar_server.contract.errors import ErrorInfo
-from caesar_server.contract.events import Completed, ContentDelta, Event, Failed, UsageCounted
+from caesar_server.contract.events import (
+    Completed,
+    ContentDelta,
+    Event,
+    Failed,
+    Started,
+    UsageCounted,
+)
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN
 from caesar_server.store.base import Job, Record
+from caesar_server.web.observing.answered_by import upstream_of
 from caesar_server.web.observing.backend_metrics import BackendMetrics
 from caesar_server.web.observing.exchange import (
     Exchange,
@@ -57,6 +65,11 @@ class RunObserver:
 class RunTally:
     """Follows one run; ``events``, ``outcome`` and ``code`` are its request's log line's."""
 
+    __slots__ = (
+        *("job", "events", "upstream", "outcome", "code", "_exchange", "_metrics", "_monotonic"),
+        *("_began", "_first_after_s", "_types", "_prompt_tokens", "_completion_tokens"),
+    )
+
     def __init__(
         self,
         job: Job,
@@ -67,6 +80,7 @@ class RunTally:
         self.job = job
         self._exchange: Exchange | None = exchange
         self.events = 0
+        self.upstream: str | None = None
         self.outcome: RunOutcome | None = None
         self.code: str | None = None
         self._metrics = metrics
@@ -90,6 +104,8 @@ class RunTally:
         if isinstance(event, UsageCounted):
             self._prompt_tokens += event.prompt_tokens
             self._completion_tokens += event.completion_tokens
+        elif isinstance(event, Started):
+            self.upstream = upstream_of(event)
         elif isinstance(event, Completed):
             self.outcome = self.outcome or "completed"
         elif isinstance(event, Failed) and self.outcome is None:

@@ -9,7 +9,6 @@ take ``server`` are gunicorn's hooks, called in the master.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import shutil
 import tempfile
@@ -21,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from caesar_server.settings import set_variable
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-logger = logging.getLogger(__name__)
+    from prometheus_client import Metric
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+_PREFIX = "caesar-server-metrics-"
+_LOCK = "lock"
 #: Stands in the names of files in place of a process id, for all processes that are gone.
 _GONE = "gone"
 #: What is added up; of a dead worker's gauges nothing is kept.
@@ -34,7 +33,12 @@ _ADDED = ("counter", "histogram")
 
 def share_numbers(server: Any) -> None:
     """At the start (``on_starting``): make the folder and name it in the workers' environment."""
-    folder = Path(tempfile.mkdtemp(prefix="caesar-server-metrics-"))
+    _remove_left_behind()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    # Held as long as any process of this server lives; it gets its name when it is locked already.
+    server.metrics_lock = os.open(folder / "new", os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(server.metrics_lock, fcntl.LOCK_EX)
+    (folder / "new").rename(folder / _LOCK)
     os.chown(folder, server.cfg.uid, server.cfg.gid)
     set_variable(VARIABLE, str(folder))
     server.metrics_folder = folder
@@ -63,18 +67,51 @@ def drop_numbers(server: Any) -> None:
     folder: Path | None = getattr(server, "metrics_folder", None)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(server.metrics_lock)
 
 
-@contextmanager
-def reading() -> Iterator[CollectorRegistry]:
-    """Give a registry of all processes' numbers; inside the block none of them is moved."""
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.multiprocess import MultiProcessCollector
+def _remove_left_behind() -> None:
+    """Remove the folders of servers that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(folder / _LOCK, os.O_RDWR)
+        except OSError:
+            continue  # another user's, or just being made
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue  # its server lives
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
-    registry = CollectorRegistry()
-    folder = Path(MultiProcessCollector(registry)._path)
-    with _locked(folder, fcntl.LOCK_SH):
-        yield registry
+
+class SharedNumbers:
+    """The sum over all processes, as something that can be written out."""
+
+    def __init__(self) -> None:
+        """:raises ValueError: if the environment names no folder."""
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        self._folder = Path(MultiProcessCollector(None)._path)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics; nothing is moved meanwhile from one file to another."""
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        with _locked(self._folder, fcntl.LOCK_SH):
+            # A worker that begins has made its file a moment before there is anything in it.
+            files = [str(path) for path in self._folder.glob("*.db") if _size(path) > 0]
+            yield from MultiProcessCollector.merge(files)
+
+
+def _size(path: Path) -> int:
+    """Return 0 for a file that is gone: a dead worker's gauges are."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _add_up(folder: Path, kind: str, living: set[str]) -> None:
@@ -92,8 +129,7 @@ def _add_up(folder: Path, kind: str, living: set[str]) -> None:
     try:
         for path in dead:
             # A process that was killed may not have got to the first byte.
-            empty = path.stat().st_size == 0
-            values = () if empty else MmapedDict.read_all_values_from_file(str(path))
+            values = () if _size(path) == 0 else MmapedDict.read_all_values_from_file(str(path))
             for key, value, _, _ in tuple(values):
                 total.write_value(key, total.read_value(key)[0] + value, 0.0)
             path.unlink()

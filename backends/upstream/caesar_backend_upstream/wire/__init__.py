@@ -1,0 +1,1 @@
+"""The upstream's wire, pure: requests as bodies, chunks and bodies as events."""

@@ -1,0 +1,235 @@
+"""Chunks and bodies of an OpenAI-compatible server as events: a pure state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from caesar_backend_upstream.wire.asks import Ask
+from caesar_backend_upstream.wire.tokens import TokensError, chat_tokens, completion_tokens
+from caesar_server.contract import (
+    ChoiceFinished,
+    ContentDelta,
+    Event,
+    LogprobToken,
+    ProgressNoted,
+    StatusChanged,
+    StopHoldback,
+    UsageCounted,
+    count_words,
+)
+from caesar_server.contract.events import FinishReason
+
+#: What servers write for OpenAI's three reasons; tool calls end a turn like any other.
+_REASONS: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content_filter",
+    "max_tokens": "length",
+    "model_length": "length",
+}
+_STATUSES = ("searching", "researching", "analyzing", "summarizing")
+
+
+class AnswerError(ValueError):
+    """A chunk or body is not what the API says; the message is a clause about the server."""
+
+
+class AnswerReader:
+    """Turns the objects of one answer into events.  Not safe for threads.
+
+    :param ask: what was asked.
+    :param prompt_words: the words of the prompts, for servers that count no tokens.
+    """
+
+    def __init__(self, ask: Ask, prompt_words: int) -> None:
+        self._ask = ask
+        self._prompt_words = prompt_words
+        self._choices = [_Choice(ask, ask.first_choice + k) for k in range(ask.choices)]
+        self._usage: Mapping[str, Any] = {}
+        self._status = ""
+        self._words = 0
+        #: Choices that the server never finished, though it said that the answer is whole.
+        self.unfinished = 0
+        self._tool_calls: list[Any] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice is finished."""
+        return all(choice.finished for choice in self._choices)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether nothing more is of interest, since this side ended every choice itself."""
+        return self.complete and any(choice.stopped_here for choice in self._choices)
+
+    def chunk(self, body: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield what a chunk of a stream adds.
+
+        :raises AnswerError: if it is no chunk.
+        """
+        progress = body.get("caesar")
+        if isinstance(progress, dict):
+            yield from self._progress(progress)
+            return
+        yield from self._object(body, "delta")
+
+    def whole(self, body: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield all that a body says that is no stream.
+
+        :raises AnswerError: if it is no answer.
+        """
+        if not isinstance(body.get("choices"), list) or not body["choices"]:
+            raise AnswerError("sent JSON that is no answer")
+        yield from self._object(body, "message")
+
+    def end(self) -> Iterator[Event]:
+        """Yield what is still to be said once the server has said that this is all."""
+        for choice in self._choices:
+            if not choice.finished:
+                self.unfinished += 1
+                yield from self._noted(choice.finish("stop"))
+        prompt, completion = self._count("prompt_tokens"), self._count("completion_tokens")
+        yield UsageCounted(
+            self._prompt_words if prompt is None else prompt,
+            self._words if completion is None else completion,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Return what the events have no place for."""
+        found: dict[str, Any] = {}
+        if self._usage:
+            found["usage"] = dict(self._usage)
+        if self._count("prompt_tokens") is None or self._count("completion_tokens") is None:
+            found["usage_estimated"] = True
+        if self.unfinished:
+            found["unfinished_choices"] = self.unfinished
+        if self._tool_calls:
+            found["tool_calls"] = self._tool_calls
+        return found
+
+    def _count(self, name: str) -> int | None:
+        value = self._usage.get(name)
+        return value if type(value) is int and value >= 0 else None
+
+    def _progress(self, progress: Mapping[str, Any]) -> Iterator[Event]:
+        status, message = progress.get("status"), progress.get("message")
+        text = message if isinstance(message, str) else ""
+        if status in _STATUSES and status != self._status:
+            self._status = status
+            yield StatusChanged(status, text)
+        elif text:
+            yield ProgressNoted(text)
+
+    def _object(self, body: Mapping[str, Any], key: str) -> Iterator[Event]:
+        usage = body.get("usage")
+        if isinstance(usage, dict):
+            # Some servers send it along with every chunk: the last one counts.
+            self._usage = usage
+        choices = body.get("choices")
+        if choices is None and usage is not None:
+            return
+        if not isinstance(choices, list):
+            raise AnswerError("sent JSON that is neither a chunk nor an error")
+        for item in choices:
+            if not isinstance(item, dict):
+                raise AnswerError("sent a choice that is no object")
+            yield from self._noted(self._choice(item, key))
+
+    def _noted(self, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            if isinstance(event, ContentDelta):
+                self._words += count_words(event.text)
+            yield event
+
+    def _choice(self, item: Mapping[str, Any], key: str) -> Iterator[Event]:
+        index = item.get("index")
+        number = 0 if index is None else index
+        if type(number) is not int or not 0 <= number < len(self._choices):
+            raise AnswerError(f"sent a choice {number!r:.20} of {len(self._choices)}")
+        choice = self._choices[number]
+        try:
+            if self._ask.chat:
+                # Some answer a stream's request with whole messages.
+                message = item.get(key) or item.get("message") or item.get("delta") or {}
+                if not isinstance(message, dict):
+                    raise AnswerError("sent a message that is no object")
+                self._note_tools(number, message)
+                thinking = message.get("reasoning_content") or message.get("reasoning")
+                if isinstance(thinking, str):
+                    yield from choice.think(thinking)
+                tokens = chat_tokens(item.get("logprobs"))
+                yield from choice.say(_content(message), tokens)
+            else:
+                tokens = completion_tokens(item.get("logprobs"))
+                yield from choice.say(_string(item.get("text")), tokens)
+        except TokensError as error:
+            raise AnswerError(f"sent logprobs that are none: {error}") from error
+        reason = item.get("finish_reason")
+        if isinstance(reason, str) and reason and not choice.finished:
+            yield from choice.finish(_REASONS.get(reason, "stop"))
+
+    def _note_tools(self, number: int, message: Mapping[str, Any]) -> None:
+        for name in ("tool_calls", "function_call"):
+            if message.get(name):
+                self._tool_calls.append({"choice": number, name: message[name]})
+
+
+class _Choice:
+    """One choice of an answer."""
+
+    def __init__(self, ask: Ask, number: int) -> None:
+        self._hold = StopHoldback(ask.stops)
+        self._echo = ask.echo
+        self._number = number
+        self.finished = False
+        self.stopped_here = False
+
+    def think(self, text: str) -> Iterator[Event]:
+        if text and not self.finished:
+            yield ContentDelta(text, self._number, "reasoning")
+
+    def say(self, text: str, tokens: tuple[LogprobToken, ...] | None) -> Iterator[Event]:
+        if self.finished:
+            if text and not self.stopped_here:
+                raise AnswerError("sent text of a choice that it had finished")
+            return
+        yield from self._begin()
+        if tokens:
+            # Text that is counted in tokens is not cut: the server's own stops have to do.
+            yield ContentDelta(text, self._number, logprobs=tokens)
+            return
+        if ready := self._hold.feed(text):
+            yield ContentDelta(ready, self._number)
+        if self._hold.stopped:
+            self.stopped_here = True
+            yield from self.finish("stop")
+
+    def finish(self, reason: FinishReason) -> Iterator[Event]:
+        yield from self._begin()
+        if rest := self._hold.finish():
+            yield ContentDelta(rest, self._number)
+        self.finished = True
+        yield ChoiceFinished(self._number, reason)
+
+    def _begin(self) -> Iterator[Event]:
+        echo, self._echo = self._echo, ""
+        if echo:
+            yield ContentDelta(echo, self._number)
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    """Return a message's text: a string, or parts as some servers send them; a refusal is text."""
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return _string(content) or _string(message.get("refusal"))
+
+
+def _string(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise AnswerError("sent text that is no string")
+    return value

@@ -1,0 +1,48 @@
+"""What gunicorn's master does with the numbers of its workers; real ones are in tests/live."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from caesar_server.web.observing import sharing
+
+
+class Server:
+    """As much of gunicorn's master as the hooks look at."""
+
+    class Config:
+        uid, gid, preload_app = os.getuid(), os.getgid(), False
+
+    class Worker:
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+
+    cfg = Config()
+
+    def __init__(self, folder: Path | None) -> None:
+        self.WORKERS = {1: None}
+        if folder is not None:
+            self.metrics_folder = folder
+
+
+def test_hooks_do_nothing_where_no_folder_was_made() -> None:
+    server = Server(None)
+    sharing.keep_numbers(server, Server.Worker(7))
+    sharing.drop_numbers(server)
+
+
+def test_worker_killed_before_its_first_number_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "counter_7.db").touch()
+    (tmp_path / "histogram_7.db").write_bytes(bytes(65536))
+    sharing.keep_numbers(Server(tmp_path), Server.Worker(7))
+    assert {path.name for path in tmp_path.iterdir()} == {"counter_gone.db", "histogram_gone.db"}
+
+
+def test_numbers_that_are_being_read_stay_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "counter_7.db").write_bytes(bytes(65536))
+    with sharing._locked(tmp_path, sharing.fcntl.LOCK_SH):
+        sharing.keep_numbers(Server(tmp_path), Server.Worker(7))
+        assert (tmp_path / "counter_7.db").exists()
+    sharing.keep_numbers(Server(tmp_path), Server.Worker(8))
+    assert not (tmp_path / "counter_7.db").exists()
