@@ -12,7 +12,9 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
 import caesar_server
+from caesar_backend_upstream import ServerOptions, UpstreamOptions
 from caesar_server.cli import main
+from caesar_server.contract.options import OptionField, option_fields
 from caesar_server.settings import settings_reference
 from caesar_server.testing.conformance import RULES
 from caesar_server.web.error_reference import errors_reference
@@ -84,8 +86,31 @@ def _plain(text: str) -> str:
     return text.replace("*", "\\*").replace("[n]", "``[n]``")
 
 
+def options_reference(schema: type) -> str:
+    """Return a table of a backend's options."""
+    rows = [("option", "value", "default", "what it does")]
+    for field in option_fields(schema):
+        unit = f"in {field.info.unit}" if field.info.unit else ""
+        value = ", ".join(filter(None, (field.type_name, field.range, unit)))
+        rows.append((f"``{field.name}``", value, _default(field), _plain(field.info.help)))
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 24 22 18 36", ""]
+    for first, *others in rows:
+        lines += [f"   * - {first}", *(f"     - {text}" for text in others)]
+    return "\n".join(lines) + "\n"
+
+
+def _default(field: OptionField) -> str:
+    if field.required:
+        return "must be set"
+    if isinstance(field.default, tuple):
+        return ", ".join(f"``{item}``" for item in field.default) or "empty"
+    if field.default is None or field.default == {}:
+        return "unset"
+    return f"``{str(field.default).lower() if isinstance(field.default, bool) else field.default}``"
+
+
 def generate(app: Sphinx) -> None:
-    """Write what pages include: ``settings``, ``cli``, ``errors`` and ``extending/rules``."""
+    """Write what pages include: ``settings``, ``cli``, ``errors``, ``upstream``, ``extending/rules``."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     pages = {
@@ -93,6 +118,8 @@ def generate(app: Sphinx) -> None:
         "cli": cli_reference(),
         "errors": errors_reference(),
         "rules": rules_reference(),
+        "upstream_options": options_reference(UpstreamOptions),
+        "upstream_server_options": options_reference(ServerOptions),
     }
     for name, text in pages.items():
         path = folder / f"{name}.rst"

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from caesar_server.contract import CONTRACT_VERSION, Backend, BackendError, OptionsError
@@ -233,6 +234,9 @@ def failure_of(error: BaseException, candidate: Candidate, what: str) -> LoadFai
     if isinstance(error, BackendError):
         return _failed(candidate, f"{what}: {error.message}", transient=error.transient).failure
     reason = f"{what} raised {type(error).__name__}"
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        # The class that an entry point names, or what a plugin expects of another package.
+        reason = f"the module {error.obj.__name__} has no {error.name}"
     _logger.error("backend %s (%s): %s", candidate.name, candidate.origin, reason, exc_info=error)
     return LoadFailure(
         reason,

@@ -138,14 +138,13 @@ def test_strict_ends_the_server_if_a_backend_does_not_open(start) -> None:
 
 
 def test_broken_backend_does_not_stop_the_server(start) -> None:
-    server = start(*SERVE, "--backend", "hello:FragileBackend", "--backend", "nowhere:GoneBackend")
+    server = start(*SERVE, "--backend", "hello:FragileBackend")
     assert answer(server.url) == "Hello"
-    for name in ("fragile", "gone"):
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            get(f"{server.url}/compat/completions", {"model": name, "prompt": "Who?"})
-        with caught.value as error:
-            assert error.code == 503
-            assert json.load(error)["error"]["code"] == "backend_failed_to_load"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(f"{server.url}/compat/completions", {"model": "fragile", "prompt": "Who?"})
+    with caught.value as error:
+        assert error.code == 503
+        assert json.load(error)["error"]["code"] == "backend_failed_to_load"
     server.wait_for(r"backend fragile .* open\(\) raised RuntimeError")
 
 
