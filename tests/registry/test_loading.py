@@ -32,7 +32,7 @@ BROKEN = {
     "exits": ("import sys; sys.exit(3)", "the import raised SystemExit", "--verbose"),
     "no_class": ("Broken = 1", "is no class derived from", "fix the entry point"),
     "no_backend": ("class Broken: pass", "is no class derived from", "fix the entry point"),
-    "no_name": ("", "the import raised AttributeError", "--verbose"),
+    "no_name": ("", "the module broken_module has no Broken", "--verbose"),
     "too_new": (
         f"{HEAD}class Broken(Backend):\n    contract_version = 2{RUN}",
         "needs contract version 2, and this server has 1",
