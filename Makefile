@@ -27,7 +27,7 @@ help:
 	@echo "make types    mypy"
 	@echo "make docs     build the manual into docs/_build/html"
 	@echo "make wheels   build every package into dist/ and try them in a clean environment"
-	@echo "make bench    measure start and import times, and how soon a client is missed"
+	@echo "make bench    measure starts, speed and memory (several minutes), and how soon a client is missed"
 	@echo "make clean    remove what the other targets made"
 
 run: $(RUN_READY)
@@ -65,6 +65,10 @@ bench: $(DEV_READY)
 	@$(BIN)/python benchmarks/first_answer.py
 	@$(BIN)/python benchmarks/client_gone.py
 	@$(BIN)/python benchmarks/many_backends.py
+	@$(BIN)/python benchmarks/observing_cost.py
+	@$(BIN)/python benchmarks/http_speed.py
+	@$(BIN)/python benchmarks/paced_streams.py
+	@$(BIN)/python benchmarks/memory.py
 
 clean:
 	rm -rf .venv build dist docs/_build docs/_generated tests/clients/node/node_modules

@@ -1,7 +1,7 @@
 """Requests and chunks a second, against the same answers written by hand.
 
-Each server runs with one worker pinned to one core, the load comes from another core (from wrk where
-it is installed), and all contenders take turns in each round: only the ratios mean anything.
+Each server runs with one worker pinned to one core, the load comes from another core (from wrk
+where it is installed), and all contenders take turns in each round: only the ratios mean anything.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def running(contender: Contender) -> Iterator[int]:
             stderr=log,
         )
         try:
-            _wait_for(server, port)
+            wait_for(server, port)
             yield port
         except RuntimeError:
             log.seek(0)
@@ -99,7 +99,11 @@ def running(contender: Contender) -> Iterator[int]:
             server.wait(PATIENCE_S)
 
 
-def _wait_for(server: subprocess.Popen[bytes], port: int) -> None:
+def wait_for(server: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a server answers.
+
+    :raises RuntimeError: if it ends or stays silent.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if server.poll() is not None:

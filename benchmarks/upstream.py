@@ -15,6 +15,7 @@ import asyncio
 import http.client
 import json
 import os
+import secrets
 import statistics
 import subprocess
 import sys
@@ -47,7 +48,9 @@ LITELLM = (
     "1",
 )
 
-HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer sk-bench"}
+#: LiteLLM does not start without a key of some strength; the others do not ask for one.
+KEY = "sk-" + secrets.token_hex(32)
+HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
 
 
 def request_body(stream: bool) -> bytes:
@@ -179,7 +182,8 @@ def rate(contender: Contender, body: bytes, seconds: float) -> float:
 @contextmanager
 def running(command: tuple[str, ...], core: int, port: int, folder: Path) -> Iterator[None]:
     """Run a server on a core until the block ends."""
-    env = {**os.environ, "CAESAR_SERVER_LOG_LEVEL": "warning", "LITELLM_LOG": "ERROR"}
+    quiet = {"CAESAR_SERVER_LOG_LEVEL": "warning", "LITELLM_LOG": "ERROR"}
+    env = {**os.environ, **quiet, "LITELLM_MASTER_KEY": KEY}
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
             ["taskset", "-c", str(core), *command], cwd=folder, env=env, stdout=log, stderr=log

@@ -15,7 +15,7 @@ from caesar_server.store.base import Store
 from caesar_server.store.memory import MemoryStore
 from caesar_server.web import cors, errors, hosts, request_ids
 from caesar_server.web.access import auth, limits
-from caesar_server.web.access.keyring import Keyring
+from caesar_server.web.access.keyring import Keyring, Latch
 from caesar_server.web.access.places import Places
 from caesar_server.web.access.rates import Rates
 from caesar_server.web.gone import SocketWatch
@@ -30,6 +30,7 @@ def create_app(
     registry: Registry | None = None,
     store: Store | None = None,
     clock: SchedulingClock | None = None,
+    keys_required: Latch | None = None,
 ) -> Flask:
     """Return a new WSGI application; two of them may live in one process.
 
@@ -40,8 +41,11 @@ def create_app(
     :param registry: None looks for installed backends.
     :param store: None keeps jobs in memory.
     :param clock: None is the machine's.
-    :raises SettingsError: if the settings do not make sense.  With ``strict_plugins`` the host calls
-        ``registry.load_all()`` once it has forked, as ``caesar-server serve`` does.
+    :param keys_required: a host that replaces its workers makes one before it forks and gives it
+        to each: once one of them asked for API keys, so do its successors, whatever became of
+        their file.
+    :raises SettingsError: if the settings do not make sense.  With ``strict_plugins`` the host
+        calls ``registry.load_all()`` once it has forked, as ``caesar-server serve`` does.
     """
     settings = settings or load_settings().settings
     registry = registry or Registry.from_entry_points(settings)
@@ -50,7 +54,7 @@ def create_app(
     clock = clock or own_clock
     limit = max(1, settings.threads - RESERVED_THREADS)
     places = Places(requests=limit, streams=settings.max_streams or limit)
-    keyring = Keyring.of(settings, clock)
+    keyring = Keyring.of(settings, clock, keys_required)
     metrics = ServerMetrics()
     runner = Runner(
         store=store,

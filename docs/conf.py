@@ -110,7 +110,7 @@ def _default(field: OptionField) -> str:
 
 
 def generate(app: Sphinx) -> None:
-    """Write what pages include: ``settings``, ``cli``, ``errors``, ``upstream``, ``extending/rules``."""
+    """Write what ``settings``, ``cli``, ``errors``, ``upstream``, ``extending/rules`` include."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     pages = {

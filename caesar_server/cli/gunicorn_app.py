@@ -17,6 +17,7 @@ from caesar_server.cli.gunicorn_options import gunicorn_options
 from caesar_server.cli.plugins.reload import GRACE_S, watch_sources
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
+from caesar_server.web.access.keyring import Latch
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         self._watch = watch
         self._settings = settings
         self._read_again = read_again
+        # shared with all workers, those too that are forked later
+        self._keys_required = Latch()
         self._address = f"fd://{listener.detach()}"
         super().__init__()
 
@@ -81,4 +84,4 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         """Return a new app."""
-        return create_app(self._settings)
+        return create_app(self._settings, keys_required=self._keys_required)

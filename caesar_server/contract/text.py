@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections import deque
 from collections.abc import Sequence
 
 
@@ -26,9 +27,10 @@ class StopHoldback:
         """
         if "" in stops:
             raise ValueError("stop sequences must not be empty")
-        self._stops = tuple(stops)
-        self._longest = max(map(len, self._stops), default=0)
-        self._held = ""
+        self._matches = [_StopMatch(stop) for stop in stops]
+        # Pieces, since joining them at each new one would take quadratic time.
+        self._held: deque[str] = deque()
+        self._size = 0
         self.stopped = False
 
     def feed(self, text: str) -> str:
@@ -38,30 +40,92 @@ class StopHoldback:
         """
         if self.stopped:
             return ""
-        if not self._stops:
+        if not self._matches:
             return text
-        pending = self._held + text
-        # The stop that is complete first wins: the result must not depend on how text was cut.
-        found = [(at + len(stop), at) for stop in self._stops if (at := pending.find(stop)) >= 0]
-        if found:
-            self.stopped, self._held = True, ""
-            return pending[: min(found)[1]]
-        keep = self._open_suffix(pending)
-        self._held = pending[len(pending) - keep :]
-        return pending[: len(pending) - keep]
+        before = self._size
+        # The stop that is complete first wins, of several the longest: the result must not depend
+        # on how text was cut.
+        found = [
+            (end, end - match.length) for match in self._matches if (end := match.feed(text)) >= 0
+        ]
+        if not found:
+            keep = max(match.open for match in self._matches)
+            if not before and not keep:
+                return text
+            self._hold(text)
+            return self._release(self._size - keep)
+        self._hold(text)
+        ready = self._release(before + min(found)[1])
+        self.stopped, self._size = True, 0
+        self._held.clear()
+        return ready
 
     def finish(self) -> str:
         """Return what was held back: the text is over and it is no stop sequence after all."""
-        held, self._held = self._held, ""
-        return held
+        return self._release(self._size)
 
-    def _open_suffix(self, text: str) -> int:
-        """Return the length of the longest suffix of ``text`` that begins a stop sequence."""
-        for size in range(min(self._longest - 1, len(text)), 0, -1):
-            suffix = text[len(text) - size :]
-            if any(stop.startswith(suffix) for stop in self._stops):
-                return size
-        return 0
+    def _hold(self, text: str) -> None:
+        self._held.append(text)
+        self._size += len(text)
+
+    def _release(self, size: int) -> str:
+        """Take the first ``size`` characters of what is held."""
+        self._size -= size
+        ready: list[str] = []
+        while size:
+            piece = self._held.popleft()
+            if len(piece) > size:
+                self._held.appendleft(piece[size:])
+                piece = piece[:size]
+            ready.append(piece)
+            size -= len(piece)
+        return "".join(ready)
+
+
+class _StopMatch:
+    """Finds one stop sequence in text that comes in pieces (Knuth, Morris, Pratt).
+
+    Takes time linear in text and stop: both come from a client, and comparing each suffix of the
+    text with the stop would let a request of a megabyte keep a core busy for minutes.
+    """
+
+    def __init__(self, stop: str) -> None:
+        self.length = len(stop)
+        #: How many characters at the end of the text so far begin the stop.
+        self.open = 0
+        self._stop = stop
+        #: At ``i``: the longest true prefix of the stop that also ends its first ``i + 1``
+        #: characters.  Grows with :attr:`open`, since most of a long stop is never reached.
+        self._borders = [0]
+
+    def feed(self, text: str) -> int:
+        """Return where in ``text`` the first occurrence ends that began at any time, or -1."""
+        stop, borders, size = self._stop, self._borders, self.open
+        at = 0
+        while at < len(text):
+            if not size:
+                at = text.find(stop[0], at)
+                if at < 0:
+                    break
+            letter = text[at]
+            while size and stop[size] != letter:
+                size = borders[size - 1]
+            if stop[size] == letter:
+                size += 1
+            at += 1
+            if size == self.length:
+                return at
+            if size > len(borders):
+                self._grow()
+        self.open = size
+        return -1
+
+    def _grow(self) -> None:
+        stop, borders = self._stop, self._borders
+        letter, size = stop[len(borders)], borders[-1]
+        while size and stop[size] != letter:
+            size = borders[size - 1]
+        borders.append(size + 1 if stop[size] == letter else 0)
 
 
 class IncrementalUtf8:

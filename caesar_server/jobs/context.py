@@ -159,7 +159,7 @@ class RunContext:
     @property
     def cancelled(self) -> bool:
         """Whether to stop; also true as soon as the deadline has passed."""
-        if self.cancellation.cancelled:
+        if self.cancellation.reason is not None:
             return True
         if self.deadline is not None and self.clock.monotonic() >= self.deadline:
             self.cancel("deadline")
@@ -177,7 +177,7 @@ class RunContext:
 
     def raise_if_cancelled(self) -> None:
         """Return at once, or raise :class:`~caesar_server.contract.Cancelled`."""
-        if self.cancelled:
+        if self.cancelled:  # asked once or twice an event
             self.cancellation.raise_if_cancelled()
 
     def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator
+from typing import NoReturn
 
 from caesar_server.contract.backend import Backend
 from caesar_server.contract.errors import BackendError, Cancelled, ErrorInfo
@@ -10,9 +12,11 @@ from caesar_server.contract.events import Completed, Event, Failed, UsageCounted
 from caesar_server.contract.request import Request
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.invariant import ContractBreach, Invariant
+from caesar_server.jobs.invariant import ContractBreach, Invariant, check_error
 
 _ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN}
+#: What is not an error of the code that it comes out of, as a rule.
+_ENDINGS = (GeneratorExit, KeyboardInterrupt)
 
 
 def run_events(
@@ -25,7 +29,7 @@ def run_events(
     """
     try:
         last = yield from _events(backend, request, context)
-    except (GeneratorExit, KeyboardInterrupt):
+    except _ENDINGS:
         raise
     except BaseException as error:  # noqa: BLE001 - logged, unless the caller may be told all of it
         # SystemExit and asyncio.CancelledError too: a plugin must not end a thread of the server.
@@ -44,9 +48,18 @@ def _events(
     """
     invariant = Invariant(request.choices)
     context.raise_if_cancelled()
-    events = iter(backend.run(request, context))
     try:
-        for event in events:
+        events = iter(backend.run(request, context))
+    except _ENDINGS as error:
+        _raise_disarmed(error)
+    try:
+        while True:
+            try:
+                event = next(events)
+            except StopIteration:
+                break
+            except _ENDINGS as error:
+                _raise_disarmed(error)
             context.raise_if_cancelled()
             invariant.check(event)
             if isinstance(event, (Completed, Failed)):
@@ -67,7 +80,12 @@ def _error_info(error: BaseException, context: RunContext, backend: str) -> Erro
         return cancel_info(context.cancellation.reason)
     if isinstance(error, BackendError):
         try:
-            return error.info()
+            info = error.info()
+            check_error(info)
+            return info
+        except ContractBreach as breach:
+            context.logger.error("%s broke the contract: %s", backend, breach, exc_info=error)
+            return UNEXPECTED
         except Exception:
             # A plugin's own class may have forgotten to call the constructor of its base.
             context.logger.exception("%s raised %r, whose info() raised", backend, error)
@@ -91,11 +109,27 @@ def _close(events: Iterator[Event], context: RunContext) -> None:
         return
     try:
         close()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+    except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
         # The run's end is decided already: a broken clean-up must not end it a second time.
         context.logger.exception("closing the backend's iterator raised")
+
+
+def _raise_disarmed(error: BaseException) -> NoReturn:
+    """Raise an ordinary error in place of one of :data:`_ENDINGS` that came out of a backend.
+
+    Passed on as it is, it would end the thread, and with it the process.
+    """
+    if _is_ctrl_c(error):
+        raise error
+    raise RuntimeError(f"run() raised {type(error).__name__}") from error
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
+    """Return whether a person wants to end the program: Python tells its main thread alone."""
+    ours = threading.current_thread() is threading.main_thread()
+    return ours and isinstance(error, KeyboardInterrupt)
 
 
 def _called_usage(context: RunContext) -> Iterator[Event]:

@@ -28,6 +28,8 @@ import msgspec
 from caesar_server.contract import ErrorInfo, OptionsError
 from caesar_server.contract.events import RunningStatus
 
+_LONGEST_WAIT_S = 24 * 60 * 60
+
 
 class MockResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A source that the reply claims to have found.
@@ -57,6 +59,7 @@ class MockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How the reply fails; the fields are those of :class:`caesar_server.contract.ErrorInfo`.
 
     :param type: None takes OpenAI's word for the status.
+    :param retry_after_s: up to a day.
     """
 
     message: str
@@ -64,7 +67,7 @@ class MockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     type: str | None = None
     param: str | None = None
     status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
-    retry_after_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    retry_after_s: Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_WAIT_S)] | None = None
     transient: bool = False
 
     def info(self) -> ErrorInfo:
@@ -121,6 +124,8 @@ def load_fixtures(path: Path) -> Fixtures:
         data = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_repeats)
     except OSError as error:
         raise OptionsError([f"{where}: {error.strerror or error}"]) from error
+    except RecursionError as error:
+        raise OptionsError([f"{where}: nested too deeply"]) from error
     except ValueError as error:  # no UTF-8, no JSON, or a key twice
         raise OptionsError([f"{where}: {error}"]) from error
     if not isinstance(data, dict):

@@ -211,8 +211,7 @@ def _make(plugin: Plugin, options: Mapping[str, Any], prefix: str) -> Backend:
     try:
         parsed = parse_options(cls.options_schema, options, prefix=prefix)
     except OptionsError as error:
-        hint = f"caesar-server backends {candidate.name} prints its options"
-        raise _failed(candidate, f"its options are wrong: {error}", hint) from error
+        raise _wrong_options(error, candidate) from error
     except Exception as error:
         failure = failure_of(error, candidate, "reading its options_schema")
         raise LoadFailedError(failure) from error
@@ -233,6 +232,8 @@ def failure_of(error: BaseException, candidate: Candidate, what: str) -> LoadFai
         return _failed(candidate, error.reason, error.hint).failure
     if isinstance(error, BackendError):
         return _failed(candidate, f"{what}: {error.message}", transient=error.transient).failure
+    if isinstance(error, OptionsError):
+        return _wrong_options(error, candidate).failure
     reason = f"{what} raised {type(error).__name__}"
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         # The class that an entry point names, or what a plugin expects of another package.
@@ -243,6 +244,11 @@ def failure_of(error: BaseException, candidate: Candidate, what: str) -> LoadFai
         hint=f"caesar-server backends {candidate.name} --verbose prints the traceback",
         detail=" ".join(str(error).split())[:_LONGEST_DETAIL] or None,
     )
+
+
+def _wrong_options(error: OptionsError, candidate: Candidate) -> LoadFailedError:
+    hint = f"caesar-server backends {candidate.name} prints its options"
+    return _failed(candidate, f"its options are wrong: {error}", hint)
 
 
 def _missing_module(missing: str, candidate: Candidate) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caesar_server.contract import Backend, Model
 from caesar_server.errors import BackendLoadError, SettingsError
@@ -273,15 +273,24 @@ def _load_error(name: str) -> BackendLoadError:
 def _models_of(name: str, instance: Instance) -> Sequence[Model]:
     """Return the models of a backend with their full names; none if it is broken."""
     try:
-        return [
-            Model(f"{name}/{model.id}" if model.id else name, model.created, model.owned_by)
-            for model in instance.make().models()
-        ]
+        return [_with_full_name(name, model) for model in instance.make().models()]
     except LoadFailedError:
         return ()  # logged when it failed, and told in the reports
-    except Exception:
+    except (Exception, SystemExit):  # a sys.exit() would end the whole process
         _logger.exception("backend %s: models() failed", name)
         return ()
+
+
+def _with_full_name(name: str, model: object) -> Model:
+    """Return a backend's model as it is listed.
+
+    :raises TypeError: if it is no ``Model`` that JSON can carry.
+    """
+    if isinstance(model, Model):
+        kinds = (type(model.id), type(model.created), type(model.owned_by))
+        if kinds == (str, int, str):
+            return replace(model, id=f"{name}/{model.id}" if model.id else name)
+    raise TypeError(f"expected a Model of id (str), created (int), owned_by (str), got {model!r}")
 
 
 def _can_be_made(instance: Instance) -> bool:

@@ -107,8 +107,10 @@ def _parse(text: str) -> Any:
     except RecursionError:
         raise MalformedBodyError("The body is nested too deeply") from None
     except ValueError as error:
-        # a number of over 4300 digits, or a constant that JSON does not have
-        raise MalformedBodyError(f"The body is not valid JSON: {error}") from None
+        # a number of over 4300 digits, or a constant that JSON does not have; what Python says
+        # after a colon is advice for programmers
+        reason = str(error).partition(":")[0]
+        raise MalformedBodyError(f"The body is not valid JSON: {reason}") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

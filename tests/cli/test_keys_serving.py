@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -69,6 +71,24 @@ def test_with_keys_any_address_can_be_listened_on(run, start, folder) -> None:
     url = server.url.replace("0.0.0.0", "127.0.0.1")
     assert ask(url, key, Host="api.example")[0] == 200
     assert ask(url, Host="api.example")[0] == 401
+
+
+@pytest.mark.parametrize("renew", ["kill", "hup"])
+def test_a_new_worker_asks_for_keys_although_their_file_is_gone(run, start, folder, renew) -> None:
+    file = ("--keys-file", str(folder / "keys.json"))
+    key = run("keys", "create", *file).stdout.strip()
+    server = start(*SERVE, *file)
+    assert ask(server.url, key)[0] == 200
+    (folder / "keys.json").unlink()
+    (worker,) = re.findall(r"Booting worker with pid: (\d+)", server.log)
+    if renew == "kill":
+        os.kill(int(worker), signal.SIGKILL)
+    else:
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for(rf"Worker exiting \(pid: {worker}\)")
+    server.wait_for("is not there; no API key is valid until it is")
+    assert ask(server.url)[0] == 401
+    assert ask(server.url, key)[0] == 401
 
 
 def test_a_file_that_others_can_read_keeps_the_server_from_starting(run, folder) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -56,6 +58,25 @@ def test_nothing_is_held_that_cannot_become_a_stop(text: str, stops: list[str]) 
 def test_after_a_stop_everything_is_swallowed() -> None:
     hold = StopHoldback(["."])
     assert [hold.feed("a.b"), hold.feed("c"), hold.finish()] == ["a", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("piece", "stop"),
+    [
+        ("a" * 1_000_000, "b" + "a" * 1_000_000),
+        ("a" * 1_000_000, "a" * 999_999 + "b"),
+        ("a ", "a " * 100_000 + "b"),
+        ("a ", "a " * 400_000 + "b"),
+    ],
+)
+def test_a_long_stop_takes_no_quadratic_time(piece: str, stop: str) -> None:
+    text = "a " * 300_000 if piece == "a " else piece
+    pieces = [piece] * (len(text) // len(piece))
+    hold = StopHoldback([stop])
+    began = time.process_time()
+    joined = "".join([*map(hold.feed, pieces), hold.finish()])
+    assert joined == text
+    assert time.process_time() - began < 10  # it would be minutes
 
 
 def test_an_empty_stop_is_refused() -> None:

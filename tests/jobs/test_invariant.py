@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,6 +117,22 @@ BREACHES = [
     (1, [], StatusChanged("completed"), "is not a backend's", "yield Completed or Failed"),
     (1, [], StatusChanged("failed"), "is not a backend's", "yield Completed or Failed"),
     (1, [], StatusChanged("thinking"), "is not a backend's", "use one of searching, researching"),
+    (1, [], ContentDelta(b"a"), "holds b'a'", "its text must be a str"),
+    (1, [], ContentDelta(None), "holds None", "its text must be a str"),
+    (1, [], ContentDelta("a", channel="main"), "the channel 'main'", "use one of content, "),
+    (1, [], ChoiceFinished(0, "tool_calls"), "the reason 'tool_calls'", "use one of stop, length"),
+    (1, [], UsageCounted("5"), "counts '5' tokens", "whole numbers from 0"),
+    (1, [], UsageCounted(1, 2.0), "counts 2.0 tokens", "whole numbers from 0"),
+    (1, [], UsageCounted(-1), "counts -1 tokens", "whole numbers from 0"),
+    (1, [], Failed("no"), "Failed holds 'no'", "give it an ErrorInfo"),
+    (1, [], Failed(ErrorInfo("no", "c", status=200)), "status 200", "from 400 to 599"),
+    (1, [], Failed(ErrorInfo("no", "c", status=600)), "status 600", "from 400 to 599"),
+    (1, [], Failed(ErrorInfo("no", "c", status=None)), "status None", "from 400 to 599"),
+    (1, [], Failed(ErrorInfo({}, "c")), "the message {}", "give it a str"),
+    (1, [], Failed(ErrorInfo("no", "c", param=["n"])), "the param ['n']", "give it a str"),
+    (1, [], Failed(ErrorInfo("n", "c", retry_after_s=math.inf)), "retry_after_s inf", "from 0 on"),
+    (1, [], Failed(ErrorInfo("n", "c", retry_after_s=math.nan)), "retry_after_s nan", "from 0 on"),
+    (1, [], Failed(ErrorInfo("n", "c", retry_after_s=-1)), "retry_after_s -1", "from 0 on"),
 ]
 
 

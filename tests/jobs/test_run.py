@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -125,6 +126,45 @@ class ForgetfulError(BackendError):
 def test_an_error_that_cannot_tell_what_it_is_is_an_internal_error(caplog):
     assert run([ForgetfulError("m")]) == [Failed(UNEXPECTED)]
     assert "info() raised" in caplog.text
+
+
+class TeapotError(BackendError):
+    status = 200
+
+
+def test_an_error_that_would_pass_for_an_answer_is_an_internal_error(caplog):
+    assert run([TeapotError("m")]) == [Failed(UNEXPECTED)]
+    assert "ScriptedBackend broke the contract: an error has status 200" in caplog.text
+
+
+class LeavingBackend(Backend):
+    """Raises what ends a thread, while it runs or before that."""
+
+    def __init__(self, error: BaseException, *, at_once: bool) -> None:
+        super().__init__()
+        self.error = error
+        self.at_once = at_once
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        if self.at_once:
+            raise self.error
+        return self.events()
+
+    def events(self) -> Iterator[Event]:
+        yield ContentDelta("a")
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_backend_ends_no_thread_of_the_server(error, at_once, caplog):
+    backend = LeavingBackend(error, at_once=at_once)
+    with ThreadPoolExecutor(1) as pool:
+        events = pool.submit(lambda: list(run_events(backend, REQUEST, RunContext("id")))).result(
+            WITHIN_S
+        )
+    assert events[-1] == Failed(UNEXPECTED)
+    assert f"run() raised {type(error).__name__}" in caplog.text
 
 
 def test_ctrl_c_is_not_the_backends(caplog):

@@ -110,6 +110,10 @@ REPLY = 'fixtures: {path}: "hi": '
             {"hi": {"error": {"message": "m", "status": 200}}},
             REPLY + "Expected `int` >= 400 - at `$.error.status`",
         ),
+        (
+            {"hi": {"error": {"message": "m", "retry_after_s": 1e300}}},
+            REPLY + "Expected `float` <= 86400.0 - at `$.error.retry_after_s`",
+        ),
     ],
 )
 def test_a_wrong_file_is_told_by_file_and_prompt(
@@ -127,6 +131,14 @@ def test_everything_that_is_wrong_is_told_at_once(write: Write) -> None:
     with pytest.raises(OptionsError) as caught:
         load_fixtures(path)
     assert [problem.split(": ")[2] for problem in caught.value.problems] == ['"a"', '"ü"']
+
+
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text('{"hi": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(OptionsError) as caught:
+        load_fixtures(path)
+    assert str(caught.value) == f"fixtures: {path}: nested too deeply"
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
-from caesar_server.contract import BackendUnavailableError, RateLimitedError, option
+from caesar_server.contract import (
+    BackendUnavailableError,
+    Model,
+    OptionsError,
+    RateLimitedError,
+    option,
+)
 from caesar_server.errors import BackendLoadError, SettingsError, ShuttingDownError
 from caesar_server.registry import Registry
 from caesar_server.settings import ModelRoute, Settings
@@ -155,6 +162,42 @@ def test_wrong_options_fail_the_backend_with_all_of_them(backend_class) -> None:
     assert "backends.greeter.size: expected 1 to 3, got 9" in report.reason
     assert "backends.greeter.api_key: expected string, got another value" in report.reason
     assert "caesar-server backends greeter" in report.hint
+
+
+def test_options_that_open_finds_wrong_are_told_without_a_traceback(backend_class, caplog) -> None:
+    def open_(self) -> None:
+        raise OptionsError(["folder: /nowhere: No such file or directory"])
+
+    registry = Registry.of({"reader": backend_class(open=open_)})
+    with pytest.raises(BackendLoadError):
+        registry.resolve("reader")
+    (report,) = registry.reports()
+    assert report.reason == "its options are wrong: folder: /nowhere: No such file or directory"
+    assert report.hint == "caesar-server backends reader prints its options"
+    assert "Traceback" not in caplog.text
+
+
+def _exit(self) -> Sequence[Model]:
+    sys.exit(2)
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        _exit,
+        lambda self: 1 / 0,
+        lambda self: None,
+        lambda self: ["m"],
+        lambda self: [Model(5)],
+        lambda self: [Model("m", created=1.5)],
+        lambda self: [Model("m", owned_by=None)],
+    ],
+)
+def test_models_that_cannot_be_listed_are_left_out(backend_class, models, caplog) -> None:
+    backends = {"good": backend_class(), "odd": backend_class(models=models)}
+    registry = Registry.of(backends, Settings(default_backend="good"))
+    assert [model.id for model in registry.models()] == ["caesar-research", "good"]
+    assert "backend odd: models() failed" in caplog.text
 
 
 class Counter:

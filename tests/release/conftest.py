@@ -103,10 +103,10 @@ class Environment:
 def environment(
     distributions: dict[str, Distribution], tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
-    """A fresh environment with the wheels of the server and of ``echo``."""
+    """A fresh environment with the wheels of the server and of its backends."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
-    wheels = [distributions[name].wheel for name in ("caesar_server", "caesar_backend_echo")]
+    wheels = [distribution.wheel for distribution in distributions.values()]
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
     run(*pip, "install", "--quiet", *wheels, cwd=folder)
     return Environment(folder)

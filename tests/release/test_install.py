@@ -39,11 +39,12 @@ def test_the_program_tells_its_version(environment) -> None:
     assert caesar_server.__version__ in as_module
 
 
-def test_both_backends_are_found(environment) -> None:
+def test_the_backends_are_found(environment) -> None:
     listed = json.loads(environment.run("caesar-server", "backends", "--json"))["backends"]
     assert {entry["name"]: entry["state"] for entry in listed} == {
         "mock": "loaded",
         "echo": "loaded",
+        "upstream": "loaded",
     }
 
 

@@ -15,7 +15,7 @@ from caesar_server.settings import Settings
 from caesar_server.testing import FakeClock
 from caesar_server.web.access import keyring as keyring_module
 from caesar_server.web.access.key_file import edit_key_file
-from caesar_server.web.access.keyring import Keyring, configured_keys
+from caesar_server.web.access.keyring import Keyring, Latch, configured_keys
 from caesar_server.web.access.keys import Key, given_keys, hash_key
 
 
@@ -78,6 +78,37 @@ def test_an_open_server_asks_for_keys_once_there_is_a_file(path, clock) -> None:
     clock.advance(1)
     assert keyring.required
     assert keyring.find("one") is not None
+
+
+def test_a_successor_asks_for_keys_although_their_file_is_gone(path, clock, caplog) -> None:
+    required = Latch()
+    open_yet = Keyring(path, (), clock, required)
+    assert not open_yet.required
+    add(path, "one")
+    clock.advance(1)
+    assert open_yet.required
+    path.unlink()
+    successor = Keyring(path, (), clock, required)
+    assert successor.required
+    assert successor.find("one") is None
+    assert f"{path} is not there" in caplog.text
+    add(path, "two")
+    clock.advance(1)
+    assert successor.find("two") is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "required"),
+    [
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "0.0.0.0", "insecure": True}, False),
+        ({"host": "127.0.0.1"}, False),
+    ],
+)
+def test_what_other_machines_can_reach_asks_for_keys_even_if_there_are_none(
+    path, clock, settings, required
+) -> None:
+    assert Keyring.of(Settings(keys_file=str(path), **settings), clock).required is required
 
 
 def break_json(path: Path) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 from caesar_backend_upstream.catalog import Catalog
 from caesar_backend_upstream.exchange import answer_events, calling
-from caesar_backend_upstream.failures import UpstreamFailure
 from caesar_backend_upstream.hedge import first_to_begin
 from caesar_backend_upstream.native import native_events
 from caesar_backend_upstream.options import UpstreamOptions
 from caesar_backend_upstream.servers import RetryBudget, Server, in_order
 from caesar_backend_upstream.wire.asks import asks_for
+from caesar_backend_upstream.wire.failures import UpstreamFailure
 from caesar_server.contract import (
     BackendUnavailableError,
     ChatRequest,
@@ -146,8 +146,10 @@ class Attempts:
                 )
                 server.condition.succeeded()
                 yield first
-                yield from events
-            outcome = "completed"
+                for event in events:
+                    if isinstance(event, Completed):
+                        outcome = "completed"  # nobody comes back for more after that
+                    yield event
         except UpstreamFailure as failure:
             outcome = str(failure.error.status)
             self._note(server, failure, context)

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from caesar_backend_upstream.failures import Teller
 from caesar_backend_upstream.http.line import Limits
 from caesar_backend_upstream.http.problems import Problem
 from caesar_backend_upstream.servers import Server
 from caesar_backend_upstream.wire.bodies import json_or_none
+from caesar_backend_upstream.wire.failures import Teller
 from caesar_server.contract import InvalidRequestError, Model
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caesar_backend_upstream.failures import Teller, is_error
 from caesar_backend_upstream.http.problems import Problem
 from caesar_backend_upstream.http.transport import Reply
 from caesar_backend_upstream.keys import Scrubber, is_header_value, secrets_of
@@ -16,6 +15,7 @@ from caesar_backend_upstream.tee import Tee
 from caesar_backend_upstream.wire.answers import AnswerError, AnswerReader
 from caesar_backend_upstream.wire.asks import Ask
 from caesar_backend_upstream.wire.bodies import Opened, frames, json_or_none, whole_body
+from caesar_backend_upstream.wire.failures import Teller, is_error
 from caesar_server.contract import Context, Event, Started
 
 #: As much of an error's body as is read.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TypeAlias, cast
 
-from caesar_backend_upstream.failures import UpstreamFailure
+from caesar_backend_upstream.wire.failures import UpstreamFailure
 from caesar_server.contract import Cancelled, Context, Event
 
 #: Makes an attempt's events, in the context that it is given.

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from caesar_backend_upstream.exchange import Calling
-from caesar_backend_upstream.failures import UpstreamFailure
 from caesar_backend_upstream.http.problems import Problem
 from caesar_backend_upstream.wire.asks import metadata_of
 from caesar_backend_upstream.wire.bodies import json_or_none
+from caesar_backend_upstream.wire.failures import UpstreamFailure
 from caesar_server.contract import (
     ChatRequest,
     ChoiceFinished,

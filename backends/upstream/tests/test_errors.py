@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from caesar_backend_upstream.failures import retry_delay_s, said_by
 from caesar_backend_upstream.keys import Scrubber
+from caesar_backend_upstream.wire.failures import retry_delay_s, said_by
 
 ERROR = {"error": {"message": "n is too large", "type": "invalid_request_error", "param": "n"}}
 

@@ -65,6 +65,7 @@ def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
         at, turn = at + size, turn + 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_text_usage_and_finish_reasons_come_out_as_they_went_in(
     raw, opened, wire, told, requests_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 import zlib
 
 import pytest
@@ -73,6 +74,18 @@ def test_done_without_a_line_break_after_it_is_done(raw, opened, wire, told) -> 
     reply = wire.stream(wire.text("hi"), done=False) + b"data: [DONE]"
     answer = told(opened(raw(reply)).complete())
     assert (answer.text(), answer.reasons) == ("hi", {0: "stop"})
+
+
+def test_a_server_that_lingers_after_done_is_not_waited_for(raw, opened, wire, told) -> None:
+    def reply(peer) -> None:
+        peer.send(wire.hello().replace(b"Connection: close\r\n", b""))
+        peer.hang()
+
+    server = raw(reply)
+    began = time.monotonic()
+    assert told(opened(server).complete()).text() == "Hello you"
+    assert time.monotonic() - began < 1
+    server.wait_for(lambda server: server.open == 0)
 
 
 def test_done_without_a_finish_reason_is_repaired_and_said(raw, opened, wire, told) -> None:

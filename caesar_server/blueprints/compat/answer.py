@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from caesar_server.contract.backend import Capabilities
@@ -99,42 +99,43 @@ class Answer:
         self._results: dict[str, ResultFound] = {}
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
 
-    def pieces(self, event: Event) -> Iterator[Piece]:
-        """Yield what ``event`` adds to the answer."""
+    def pieces(self, event: Event) -> Sequence[Piece]:
+        """Return what ``event`` adds to the answer."""
         match event:
             case ContentDelta():
-                yield from self._delta(event)
+                return self._delta(event)
             case ChoiceFinished():
+                finish = FinishPiece(event.choice, event.reason)
                 references = self._references(event.choice)
-                if references:
-                    yield TextPiece(event.choice, references)
-                yield FinishPiece(event.choice, event.reason)
+                return (TextPiece(event.choice, references), finish) if references else (finish,)
             case StatusChanged():
                 self._status = event.status
-                if event.status != "queued":
-                    yield ProgressPiece(event.status, event.message)
+                shown = event.status != "queued"
+                return (ProgressPiece(event.status, event.message),) if shown else ()
             case ProgressNoted():
-                yield ProgressPiece(self._status, event.message)
+                return (ProgressPiece(self._status, event.message),)
             case ResultFound():
                 self._results[event.id] = event
             case UsageCounted():
                 self._counted[0] += event.prompt_tokens
                 self._counted[1] += event.completion_tokens
             case Completed():
-                yield self._usage()
+                return (self._usage(),)
             case Failed():
-                yield FailurePiece(event.error)
+                return (FailurePiece(event.error),)
             case Started() | SourceStored() | RequestLogged() | LoopFinished():
                 pass
             case _:
                 assert_never(event)
+        return ()
 
-    def _delta(self, event: ContentDelta) -> Iterator[Piece]:
+    def _delta(self, event: ContentDelta) -> Sequence[Piece]:
         if event.channel == "reasoning":
-            yield TextPiece(event.choice, event.text, reasoning=True)
-        elif event.channel == self._channel and (event.text or event.logprobs):
+            return (TextPiece(event.choice, event.text, reasoning=True),)
+        if event.channel == self._channel and (event.text or event.logprobs):
             self._texts[event.choice].append(event.text)
-            yield TextPiece(event.choice, event.text, event.logprobs)
+            return (TextPiece(event.choice, event.text, event.logprobs),)
+        return ()
 
     def _references(self, choice: int) -> str:
         cited = {

@@ -51,6 +51,8 @@ class Wire(ABC):
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
+        # copied for each chunk
+        self._chunk_base = self._base(self.chunk_object)
 
     def chunks(self, piece: Piece) -> Sequence[Json]:
         """Return the stream's chunks for ``piece``; a failure has none, its frame is no chunk."""
@@ -123,7 +125,7 @@ class Wire(ABC):
         return ({**chunk, "caesar": extension},)
 
     def _chunk(self, choices: list[Json]) -> Json:
-        chunk = {**self._base(self.chunk_object), "choices": choices}
+        chunk = {**self._chunk_base, "choices": choices}
         if self._envelope.include_usage:
             chunk["usage"] = None
         return chunk

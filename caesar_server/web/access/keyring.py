@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import mmap
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from caesar_server.contract.context import Clock
 from caesar_server.errors import SettingsError
-from caesar_server.settings import Settings
+from caesar_server.settings import Settings, is_loopback
 from caesar_server.web.access.key_file import Stamp, read_key_file, stamp_of
 from caesar_server.web.access.keys import MAX_KEY_LENGTH, Key, given_keys
 
@@ -36,6 +37,23 @@ class _Known:
     stamp: Stamp | None = None
 
 
+class Latch:
+    """Off at first; once set it stays so, in each process that is forked after it was made.
+
+    A worker that takes another's place learns from it that keys were asked for: their file may be
+    gone by then, and the server would be open to all.
+    """
+
+    def __init__(self) -> None:
+        self._byte = mmap.mmap(-1, 1)
+
+    def set(self) -> None:
+        self._byte[0] = 1
+
+    def is_set(self) -> bool:
+        return self._byte[0] == 1
+
+
 class Keyring:
     """Finds keys; reads their file again when it changes, at most once a second.
 
@@ -45,35 +63,50 @@ class Keyring:
 
     :param path: None for no file; it need not be there yet.
     :param given: keys from the settings.  Of a key that is in the file too, the file's word counts.
+    :param required: whether callers must show a key whatever is found; None is not yet.
     """
 
-    def __init__(self, path: Path | None, given: tuple[Key, ...], clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        given: tuple[Key, ...],
+        clock: Clock,
+        required: Latch | None = None,
+    ) -> None:
         self._path = path
         self._given = given
         self._clock = clock
         self._lock = threading.Lock()
         self._next_look = -1.0
-        #: Whether callers must show a key.
-        self._required = bool(given)
+        self._required = Latch() if required is None else required
+        if given:
+            self._required.set()
         self._known = _Known(_by_digest(given))
         self._refresh()
+        if self._required.is_set() and path is not None and self._known == _Known({}):
+            logger.error("keys_file: %s is not there; no API key is valid until it is", path)
 
     @classmethod
-    def of(cls, settings: Settings, clock: Clock) -> Keyring:
+    def of(cls, settings: Settings, clock: Clock, required: Latch | None = None) -> Keyring:
         """Return the keys that ``settings`` name.
 
-        A file that cannot be read is told in the log, and nobody has a valid key then.
+        A file that cannot be read is told in the log, and nobody has a valid key then.  Where other
+        machines can reach the server and ``insecure`` is off, keys are asked for in any case.
 
+        :param required: of the server whose worker this is.
         :raises SettingsError: if a key of the setting ``api_keys`` can be none.
         """
         path = None if settings.keys_file is None else Path(settings.keys_file)
-        return cls(path, given_keys(settings.api_keys), clock)
+        required = Latch() if required is None else required
+        if not settings.insecure and not is_loopback(settings.host):
+            required.set()
+        return cls(path, given_keys(settings.api_keys), clock, required)
 
     @property
     def required(self) -> bool:
-        """Whether callers must show a key: there is a file of keys, or the settings have some."""
+        """Whether callers must show a key: a file of keys was seen, or the settings have some."""
         self._refresh()
-        return self._required
+        return self._required.is_set()
 
     def find(self, key: str) -> Key | None:
         """Return what is known of a key; None if it is unknown, expired or revoked.
@@ -125,13 +158,13 @@ class Keyring:
             return
         keys, stamp = found
         self._known = _Known(_by_digest((*self._given, *keys)), stamp)
-        self._required = True
+        self._required.set()
         logger.info("read %d API keys from %s", len(keys), path)
 
     def _keep(self, stamp: Stamp | None, reason: str) -> None:
         """Go on with the keys that are known."""
         self._known = _Known(self._known.by_digest, stamp)
-        self._required = True
+        self._required.set()
         logger.error("%s; the API keys are as they were before", reason)
 
 

@@ -71,8 +71,9 @@ class AnswerReader:
         progress = body.get("caesar")
         if isinstance(progress, dict):
             yield from self._progress(progress)
-            return
-        yield from self._object(body, "delta")
+        # What such a chunk has for thinking is the progress once more, for clients without a place
+        # for it.
+        yield from self._object(body, "delta", thinks=not isinstance(progress, dict))
 
     def whole(self, body: Mapping[str, Any]) -> Iterator[Event]:
         """Yield all that a body says that is no stream.
@@ -121,7 +122,7 @@ class AnswerReader:
         elif text:
             yield ProgressNoted(text)
 
-    def _object(self, body: Mapping[str, Any], key: str) -> Iterator[Event]:
+    def _object(self, body: Mapping[str, Any], key: str, *, thinks: bool = True) -> Iterator[Event]:
         usage = body.get("usage")
         if isinstance(usage, dict):
             # Some servers send it along with every chunk: the last one counts.
@@ -134,7 +135,7 @@ class AnswerReader:
         for item in choices:
             if not isinstance(item, dict):
                 raise AnswerError("sent a choice that is no object")
-            yield from self._noted(self._choice(item, key))
+            yield from self._noted(self._choice(item, key, thinks))
 
     def _noted(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
@@ -142,7 +143,7 @@ class AnswerReader:
                 self._words += count_words(event.text)
             yield event
 
-    def _choice(self, item: Mapping[str, Any], key: str) -> Iterator[Event]:
+    def _choice(self, item: Mapping[str, Any], key: str, thinks: bool) -> Iterator[Event]:
         index = item.get("index")
         number = 0 if index is None else index
         if type(number) is not int or not 0 <= number < len(self._choices):
@@ -156,7 +157,7 @@ class AnswerReader:
                     raise AnswerError("sent a message that is no object")
                 self._note_tools(number, message)
                 thinking = message.get("reasoning_content") or message.get("reasoning")
-                if isinstance(thinking, str):
+                if thinks and isinstance(thinking, str):
                     yield from choice.think(thinking)
                 tokens = chat_tokens(item.get("logprobs"))
                 yield from choice.say(_content(message), tokens)
