@@ -10,7 +10,6 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import (
-    ConnectTimeoutError,
     HTTPError,
     LocationValueError,
     NameResolutionError,
@@ -18,6 +17,7 @@ from urllib3.exceptions import (
     ProxyError,
     SSLError,
 )
+from urllib3.exceptions import TimeoutError as UrllibTimeoutError
 
 from caesar_backend_upstream.http.connections import LinedPool, LinedTlsPool, current_line
 from caesar_backend_upstream.http.line import Limits, Line
@@ -249,9 +249,10 @@ _KINDS: tuple[tuple[ProblemKind, tuple[type[BaseException], ...]], ...] = (
     ("dns", (NameResolutionError,)),
     ("proxy", (ProxyError, requests.exceptions.ProxyError)),
     ("tls", (SSLError, requests.exceptions.SSLError)),
-    # in this order: to urllib3 the first is a kind of the second
+    # before the next one: to urllib3 it is a kind of it
     ("refused", (NewConnectionError,)),
-    ("connect_timeout", (ConnectTimeoutError,)),
+    # sockets have a limit of their own only until they are connected, TLS included
+    ("connect_timeout", (TimeoutError, UrllibTimeoutError)),
     ("unsendable", (requests.exceptions.InvalidURL, LocationValueError, UnicodeError)),
 )
 
