@@ -1,7 +1,7 @@
 """Many slow streams at once: who is starved, how even the pace is, what a stream costs in memory.
 
-The figures to watch: every stream is served and the pace is off by less than a tenth.  A stream holds
-two threads, the request's and the run's.
+The figures to watch: every stream is served and the pace is off by less than a tenth.  A stream
+holds two threads, the request's and the run's.
 """
 
 from __future__ import annotations

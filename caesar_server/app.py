@@ -49,7 +49,7 @@ def create_app(
     """
     settings = settings or load_settings().settings
     registry = registry or Registry.from_entry_points(settings)
-    store = store or MemoryStore(settings.stored_jobs)
+    store = store or MemoryStore(settings.stored_jobs, settings.stored_bytes)
     own_clock = SystemClock()
     clock = clock or own_clock
     limit = max(1, settings.threads - RESERVED_THREADS)

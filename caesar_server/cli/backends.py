@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from caesar_server.cli.plugins.commands import CommandReport, command_reports
 from caesar_server.cli.startup import (
     config_option,
     find_backends,
+    import_from_here,
     json_option,
     print_json,
     read_settings,
@@ -23,7 +24,15 @@ from caesar_server.cli.startup import (
 from caesar_server.cli.tables import table
 from caesar_server.contract.options import OptionField, option_fields
 from caesar_server.errors import BackendLoadError
-from caesar_server.registry import KNOWN_BACKENDS, BackendReport, KnownBackend, Registry
+from caesar_server.registry import (
+    KNOWN_BACKENDS,
+    BackendReport,
+    KnownBackend,
+    Registry,
+    extra_candidates,
+    names_file,
+)
+from caesar_server.settings import LoadedSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +67,14 @@ def backends(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Load each backend and tell how that went; with NAME, also list its options."""
+    """Load each backend and tell how that went; with NAME, also list its options.
+
+    NAME may also be module:Class or a file, path/to/file.py or path/to/file.py:Class.
+    """
     write_log("info" if verbose else None)
     loaded = read_settings(config)
+    if name is not None and (":" in name or names_file(name)):
+        name, loaded = _with_extra(name, loaded)
     registry = find_backends(loaded)
     if name is not None and name not in {report.name for report in registry.reports()}:
         raise click.BadParameter(unknown_backend(name, registry), param_hint="NAME")
@@ -92,6 +106,17 @@ def _built_in(ctx: click.Context) -> Sequence[str]:
 def _missing(registry: Registry) -> list[KnownBackend]:
     here = {report.name for report in registry.reports()}
     return [known for known in KNOWN_BACKENDS if known.name not in here]
+
+
+def _with_extra(spec: str, loaded: LoadedSettings) -> tuple[str, LoadedSettings]:
+    """Return the name of the backend that ``spec`` means, and settings that have it."""
+    import_from_here()
+    (candidate,) = extra_candidates([spec])
+    given = loaded.settings.extra_backends
+    if candidate in extra_candidates(given):
+        return candidate.name, loaded
+    settings = replace(loaded.settings, extra_backends=(spec, *given))
+    return candidate.name, replace(loaded, settings=settings)
 
 
 def _try_all(registry: Registry, name: str | None) -> list[BackendReport]:

@@ -6,7 +6,7 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -47,11 +47,11 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     # What is wrong with the settings is told here, by one process and before anything listens.
     write_log(None)
     default, unwise = _check(loaded, reload)
-    for sentence in (*loaded.warnings, *unwise):
-        click.echo(f"warning: {sentence}", err=True)
     listener = _listen(settings)
     url = _url(listener)
     configure_logging(settings)
+    for sentence in (*loaded.warnings, *unwise):
+        _announce(settings, sentence, logging.WARNING)
     _announce(settings, f"Serving on {url} (default backend: {default})")
 
     def read_again() -> Settings:
@@ -62,12 +62,13 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     _run(settings, listener, read_again, reload)
 
 
-def _announce(settings: Settings, sentence: str) -> None:
-    """Say that the server runs, in the form that whoever reads the log expects."""
+def _announce(settings: Settings, sentence: str, level: int = logging.INFO) -> None:
+    """Say something of the start, in the form that whoever reads the log expects."""
     if is_json(settings.log_format, sys.stderr):
-        logger.info("%s", sentence)
+        logger.log(level, "%s", sentence)
     else:
-        click.echo(sentence, err=True)
+        prefix = "warning: " if level == logging.WARNING else ""
+        click.echo(prefix + sentence, err=True)
 
 
 def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
@@ -89,7 +90,17 @@ def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
         registry.load_all(open_backends=False)
     elif not reload and loaded.settings.worker_class != "gevent":
         _check_extras(registry, loaded)
-    return registry.default, warnings
+    return registry.default, [*_missing_keys(loaded), *warnings]
+
+
+def _missing_keys(loaded: LoadedSettings) -> Iterator[str]:
+    """Yield what is unwise about a file of keys that is named and not there: nobody is asked."""
+    path = loaded.settings.keys_file
+    named = loaded.origins["keys_file"] != "default"
+    if named and path and not loaded.settings.api_keys and not Path(path).exists():
+        yield loaded.locate(
+            f"keys_file: {path} is not there; until it is, the server asks nobody for an API key"
+        )
 
 
 def _check_extras(registry: Registry, loaded: LoadedSettings) -> None:
@@ -103,7 +114,8 @@ def _check_extras(registry: Registry, loaded: LoadedSettings) -> None:
             registry.backend_class(candidate.name)
         except BackendLoadError:
             report = registry.report(candidate.name)
-            problems.append(f"extra_backends: {report.reason} ({report.hint})")
+            reason = ": ".join(filter(None, (report.reason, report.detail)))
+            problems.append(f"extra_backends: {reason} ({report.hint})")
     if problems:
         raise SettingsError(map(loaded.locate, problems))
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from caesar_server.contract import CONTRACT_VERSION, Backend, BackendError, OptionsError
+from caesar_server.contract import (
+    CONTRACT_VERSION,
+    Backend,
+    BackendError,
+    Capabilities,
+    OptionsError,
+)
 from caesar_server.contract.options import parse_options
 from caesar_server.errors import ShuttingDownError
 from caesar_server.registry.discovery import SERVER_DISTRIBUTION, Candidate
@@ -196,7 +202,14 @@ def _backend_class(candidate: Candidate, cooperative: bool) -> type[Backend]:
             f"it needs contract version {version}, and this server has {CONTRACT_VERSION}",
             f"pip install --upgrade {SERVER_DISTRIBUTION}",
         )
-    if cooperative and cls.capabilities.cpu_bound:
+    declared: object = cls.capabilities
+    if not isinstance(declared, Capabilities):
+        raise _failed(
+            candidate,
+            f"its capabilities are of type {type(declared).__name__}, not Capabilities",
+            "set capabilities = Capabilities(...) in the class",
+        )
+    if cooperative and declared.cpu_bound:
         raise _failed(
             candidate,
             "it keeps a core busy, which holds up all other requests under worker_class gevent",
@@ -241,7 +254,7 @@ def failure_of(error: BaseException, candidate: Candidate, what: str) -> LoadFai
     _logger.error("backend %s (%s): %s", candidate.name, candidate.origin, reason, exc_info=error)
     return LoadFailure(
         reason,
-        hint=f"caesar-server backends {candidate.name} --verbose prints the traceback",
+        hint=f"caesar-server backends {_findable(candidate)} --verbose prints the traceback",
         detail=" ".join(str(error).split())[:_LONGEST_DETAIL] or None,
     )
 
@@ -249,6 +262,11 @@ def failure_of(error: BaseException, candidate: Candidate, what: str) -> LoadFai
 def _wrong_options(error: OptionsError, candidate: Candidate) -> LoadFailedError:
     hint = f"caesar-server backends {candidate.name} prints its options"
     return _failed(candidate, f"its options are wrong: {error}", hint)
+
+
+def _findable(candidate: Candidate) -> str:
+    """Return what another command can find it by, one whose flags do not name it."""
+    return candidate.entry_point if candidate.distribution is None else candidate.name
 
 
 def _missing_module(missing: str, candidate: Candidate) -> tuple[str, str]:

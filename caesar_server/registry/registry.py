@@ -265,8 +265,8 @@ def _open(name: str, instance: Instance) -> Backend:
 
 def _load_error(name: str) -> BackendLoadError:
     return BackendLoadError(
-        f"The backend {name!r} could not be loaded; on the server, 'caesar-server backends {name}' "
-        "tells why"
+        f"The backend {name!r} could not be loaded; on the server, the log tells why, and "
+        f"'caesar-server backends {name}' if it is installed"
     )
 
 

@@ -187,6 +187,13 @@ class Settings:
     stored_jobs: int = option(
         1000, help="Finished jobs that are kept in memory.", minimum=0, maximum=10_000_000
     )
+    stored_bytes: int = option(
+        64 * 1024 * 1024,
+        help="Memory of a worker for finished jobs, roughly; the oldest go first.",
+        unit="bytes",
+        minimum=0,
+        maximum=1024**4,
+    )
     stream_progress: bool = option(
         True, help="Report progress in chunks without content while research is under way."
     )

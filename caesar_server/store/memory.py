@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from caesar_server.contract.events import Completed, Failed, Status, StatusChanged
+from caesar_server.contract.events import (
+    Completed,
+    ContentDelta,
+    Failed,
+    Status,
+    StatusChanged,
+)
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 
 
@@ -16,15 +22,19 @@ class MemoryStore(Store):
     """Keeps all running jobs and the last ``stored_jobs`` finished ones.
 
     :param stored_jobs: 0 keeps no job beyond its end.
+    :param stored_bytes: what finished jobs may take together, by a rough estimate.  A job can be
+        large: millions of tokens, or a request of megabytes.
     """
 
-    def __init__(self, stored_jobs: int = 1000) -> None:
+    def __init__(self, stored_jobs: int = 1000, stored_bytes: int = 64 * 1024 * 1024) -> None:
         self._stored_jobs = stored_jobs
+        self._stored_bytes = stored_bytes
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._records: dict[str, list[Record]] = {}
-        # a dict for its order: the oldest finished job first
-        self._finished: dict[str, None] = {}
+        #: Bytes of each finished job, the oldest first.
+        self._finished: dict[str, int] = {}
+        self._finished_bytes = 0
 
     def create(self, job: Job) -> None:
         """Add a job that has not begun."""
@@ -60,8 +70,7 @@ class MemoryStore(Store):
             self._jobs[job_id] = job = advanced(job, records, state)
             self._records[job_id].extend(records)
             if job.finished_at is not None:
-                self._finished[job_id] = None
-                self._prune()
+                self._finish(job)
 
     def job(self, job_id: str) -> Job:
         """Return the job as it stands."""
@@ -85,6 +94,7 @@ class MemoryStore(Store):
             self._jobs.clear()
             self._records.clear()
             self._finished.clear()
+            self._finished_bytes = 0
 
     def _get(self, job_id: str) -> Job:
         try:
@@ -95,11 +105,49 @@ class MemoryStore(Store):
     def _delete(self, job_id: str) -> None:
         self._jobs.pop(job_id, None)
         self._records.pop(job_id, None)
-        self._finished.pop(job_id, None)
+        self._finished_bytes -= self._finished.pop(job_id, 0)
 
-    def _prune(self) -> None:
-        while len(self._finished) > self._stored_jobs:
+    def _finish(self, job: Job) -> None:
+        """Count a finished job, and forget the oldest ones that there is no room for."""
+        size = _size_of(job.request) + sum(map(_size, self._records[job.id]))
+        self._finished_bytes += size - self._finished.get(job.id, 0)
+        self._finished[job.id] = size
+        while len(self._finished) > self._stored_jobs or self._finished_bytes > self._stored_bytes:
             self._delete(next(iter(self._finished)))
+
+
+#: What a record or another object takes besides its text, measured roughly.
+_RECORD_BYTES = 250
+_OBJECT_BYTES = 50
+
+
+def _size(record: Record) -> int:
+    """Return about how many bytes a record takes."""
+    event = record.event
+    if isinstance(event, ContentDelta) and event.logprobs is None:  # nearly all are such
+        return _RECORD_BYTES + len(event.text)
+    return _RECORD_BYTES + _size_of(event)
+
+
+def _size_of(value: object) -> int:
+    """Return about how many bytes a value takes; a client may nest what it sends deeply."""
+    size, left = 0, [value]
+    while left:
+        item = left.pop()
+        size += _OBJECT_BYTES
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, Mapping):
+            left += item.keys()
+            left += item.values()
+        elif isinstance(item, (tuple, list)):
+            if item and isinstance(item[0], int):  # token ids, perhaps millions
+                size += _OBJECT_BYTES * len(item)
+            else:
+                left += item
+        elif is_dataclass(item):
+            left += (getattr(item, field.name) for field in fields(item))
+    return size
 
 
 def advanced(job: Job, records: Sequence[Record], checkpoint: Mapping[str, Any] | None) -> Job:

@@ -131,6 +131,8 @@ class FrameStream:
         if not _shows_backend(records):
             # An empty write makes the server send status and headers now, not with the first frame.
             yield b""
+            if not records:
+                records = self._followed.take(self._heartbeat_s or None)
         while True:
             if records:
                 data, ended = self._frames(records)

@@ -85,7 +85,7 @@ def test_serve_has_a_flag_for_each_setting_that_is_no_table_and_no_secret(run, f
         ("workers = 0\nthreads = 1", ["workers: expected 1 to 1024", "threads: expected 8 to"]),
         (
             'strict_plugins = true\nextra_backends = ["hello:NoBackend"]',
-            ["strict_plugins: backend no (hello:NoBackend) is failed: the module hello has no NoBackend"],
+            ["strict_plugins: backend no (hello:NoBackend) is failed: the module hello has no"],
         ),
     ],
 )
@@ -174,9 +174,25 @@ def test_backends_explains_what_does_not_open(run, folder) -> None:
     )
     assert "reason: open() raised RuntimeError" in result.stdout
     assert "detail: broken glass" in result.stdout
-    assert "hint: caesar-server backends fragile --verbose" in result.stdout
+    assert "hint: caesar-server backends hello:FragileBackend --verbose" in result.stdout
     assert "Traceback" not in result.output
     assert "Traceback" in run("backends", "fragile", "--verbose").stderr
+    assert "Traceback" in run("backends", "hello:FragileBackend", "--verbose").stderr
+
+
+def test_backends_tells_of_a_class_or_file_that_no_setting_names(run) -> None:
+    assert "no backend is called 'hello'" in run("backends", "hello").stderr
+    by_class = run("backends", "hello:HelloBackend")
+    assert by_class.stdout.splitlines()[1].split() == (
+        ["hello", "loaded", "(extra_backends)", "hello:HelloBackend"]
+    )
+    assert "backends.hello" in by_class.stdout
+    assert "times (integer, 1 to 9, words; default 1)" in by_class.stdout
+    by_file = run("backends", "hello.py:FragileBackend", "--verbose")
+    assert "detail: broken glass" in by_file.stdout
+    assert "Traceback" in by_file.stderr
+    assert run("backends", "nope.py").exit_code == 0
+    assert "nope.py does not exist" in run("backends", "nope.py").stdout
 
 
 @pytest.mark.usefixtures("hello_file")

@@ -73,6 +73,23 @@ def test_with_keys_any_address_can_be_listened_on(run, start, folder) -> None:
     assert ask(url, Host="api.example")[0] == 401
 
 
+def test_a_file_of_keys_that_is_named_and_not_there_is_warned_of(run, start, folder) -> None:
+    file = ("--keys-file", str(folder / "kyes.json"))
+    server = start(*SERVE, *file)
+    server.wait_for("Serving on")
+    (line,) = [line for line in server.log.splitlines() if "kyes.json" in line]
+    told = json.loads(line)
+    assert told["level"] == "warning"
+    assert told["message"].startswith("command line: keys_file: ")
+    assert "asks nobody" in told["message"]
+    server.stop()
+    run("keys", "create", *file)
+    for there in (file, ()):
+        server = start(*SERVE, *there)
+        server.wait_for("Serving on")
+        assert "asks nobody" not in server.log
+
+
 @pytest.mark.parametrize("renew", ["kill", "hup"])
 def test_a_new_worker_asks_for_keys_although_their_file_is_gone(run, start, folder, renew) -> None:
     file = ("--keys-file", str(folder / "keys.json"))

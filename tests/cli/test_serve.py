@@ -186,6 +186,15 @@ def test_gunicorn_itself_refuses_bad_settings(start) -> None:
     assert "Traceback" not in server.log
 
 
+def test_a_mistake_in_a_named_file_is_told_with_a_command_that_shows_more(run, folder) -> None:
+    (folder / "broken.py").write_text("class HelloBackend(\n")
+    result = run("serve", "--port", "0", "--backend", "broken.py")
+    assert result.exit_code == 2
+    assert "SyntaxError: '(' was never closed (broken.py, line 1)" in result.stderr
+    assert "(caesar-server backends broken.py --verbose prints the traceback)" in result.stderr
+    assert "class HelloBackend(\n" in run("backends", "broken.py", "--verbose").stderr
+
+
 @pytest.mark.parametrize(
     ("backend", "words"),
     [("nope:Nope", "nope"), ("json:Nope", "Nope"), ("json:JSONDecoder", "JSONDecoder")],

@@ -258,3 +258,16 @@ def test_more_streams_than_places_are_refused_at_once(make_client):
     for reply in held:
         assert reply.data.endswith(b"data: [DONE]\n\n")
     assert client.post("/compat/completions", json=body).status_code == 200
+
+
+def test_nothing_is_sent_meanwhile_if_heartbeats_are_off(make_client):
+    gate = Gate()
+    client = make_client([gate, *ANSWER], first_event_wait_s=0, heartbeat_s=0)
+    reply = client.post(
+        "/compat/completions", json={"model": "m", "prompt": "p", "stream": True}, buffered=False
+    )
+    assert next(reply.response) == b""
+    gate.wait_until_reached()
+    gate.open()
+    assert b"keep-alive" not in b"".join(reply.response)
+    reply.close()

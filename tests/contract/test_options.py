@@ -30,7 +30,7 @@ class Options:
     key: str | None = option(None, help="A key.", secret=True)
     tags: tuple[str, ...] = option((), help="Some words.")
     ports: tuple[int, ...] = option((), help="Some numbers.")
-    search: Search | None = option(None, help="A service.")  # noqa: RUF009
+    search: Search | None = option(None, help="A service.")
     engines: Mapping[str, Search] = option(help="Services by name.", default_factory=dict)
     limits: Mapping[str, int] = option(help="Limits by name.", default_factory=dict)
     keys: Mapping[str, str] = option(help="Keys.", default_factory=dict, secret=True)

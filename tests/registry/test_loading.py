@@ -50,6 +50,11 @@ BROKEN = {
         "its contract_version is '1'",
         "set contract_version = 1",
     ),
+    "no_capabilities": (
+        f"{HEAD}class Broken(Backend):\n    capabilities = None{RUN}",
+        "its capabilities are of type NoneType",
+        "set capabilities = Capabilities(...)",
+    ),
     "abstract": (f"{HEAD}class Broken(Backend): pass", "the constructor raised TypeError", "-v"),
     "constructor": (
         f"{HEAD}class Broken(Backend):\n    def __init__(self, options): 1/0{RUN}",

@@ -485,6 +485,46 @@ class TestMemoryStore(StoreSuite):
         assert all(self.exists(store, f"running{n}") for n in range(20))
         assert sum(self.exists(store, f"finished{n}") for n in range(20)) == 1
 
+    def test_large_jobs_leave_less_room_for_others(self):
+        store = MemoryStore(stored_jobs=100, stored_bytes=100_000)
+        for n in range(10):
+            self.begin(store, f"job{n}")
+            store.append(f"job{n}", 1, text(1, 100))
+            self.finish(store, f"job{n}")
+        kept = [n for n in range(10) if self.exists(store, f"job{n}")]
+        assert kept in ([7, 8, 9], [8, 9])
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            CompletionRequest(prompts=("a" * 100_000,)),
+            CompletionRequest(prompts=((1,) * 100_000,)),
+            CompletionRequest(prompts=("p",), extra={"x": ["y"] * 100_000}),
+        ],
+        ids=["text", "tokens", "extra"],
+    )
+    def test_what_is_too_large_by_itself_is_not_kept_and_makes_room_again(self, request_):
+        store = MemoryStore(stored_jobs=100, stored_bytes=50_000)
+        store.create(job("large", request=request_))
+        store.claim("large")
+        self.finish(store, "large")
+        assert not self.exists(store, "large")
+        self.begin(store, "small")
+        self.finish(store, "small")
+        assert self.exists(store, "small")
+
+    def test_a_request_that_is_nested_deeply_can_be_kept(self):
+        store = MemoryStore()
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        store.create(job(request=CompletionRequest(prompts=("p",), extra={"x": nested})))
+        store.claim("job")
+        self.finish(store, "job")
+        assert self.exists(store, "job")
+        while nested:  # Python takes a deep list apart by recursion
+            nested = nested.pop()
+
     def test_none_may_be_kept(self):
         store = MemoryStore(stored_jobs=0)
         self.begin(store, "job")

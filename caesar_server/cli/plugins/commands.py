@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import click
 
-from caesar_server.cli.startup import find_backends, read_settings, unknown_backend
+from caesar_server.cli.startup import find_backends, read_settings, unknown_backend, write_log
 from caesar_server.contract.options import OptionsError, parse_options
 from caesar_server.entry_points import COMMANDS, Announcement, announced, normalised
 from caesar_server.errors import BackendLoadError, SettingsError
@@ -97,6 +97,8 @@ def backend_options(backend: str) -> Any:
 
     See :class:`caesar_server.contract.OptionsReader`.
     """
+    # Whoever runs a plugin's command is not told what is unwise about the server's settings.
+    write_log(None)
     loaded = read_settings(None)
     registry = find_backends(loaded)
     if backend not in registry.names:

@@ -22,7 +22,10 @@ class ServerWorker(Manners, PollingWorker):
 
     def handle(self, conn: Any) -> Any:
         """Serve the next request of a connection."""
-        limit_waiting(conn.sock, self.patience_s)
+        if not getattr(conn, "is_limited", False):
+            # Once a connection: each of these calls into the kernel hands the interpreter over.
+            limit_waiting(conn.sock, self.patience_s)
+            conn.is_limited = True
         return super().handle(conn)
 
     def handle_request(self, req: Any, conn: Any) -> Any:
