@@ -1,8 +1,8 @@
 """Golden streams: ``NNN.events.json`` is what a backend yields, ``NNN.sse`` every byte sent.
 
 A case is an object of ``about`` (what it shows), ``path``, ``body`` (the request), ``channels``
-(those that the backend declares) and ``events``.  In the golden files the job's id is written as ``ID``.
-To record a changed or new case, run the test with ``RECORD_TRANSCRIPTS`` set to 1 in the
+(those that the backend declares) and ``events``.  In the golden files the job's id is written as
+``ID``.  To record a changed or new case, run the test with ``RECORD_TRANSCRIPTS`` set to 1 in the
 environment and look at what git shows.
 """
 
