@@ -20,6 +20,8 @@ from caesar_server.blueprints.ops.openapi import ApiDescription, openapi_path
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.testing import scripted_backend
+from caesar_server.web.access.limits import window_headers
+from caesar_server.web.access.rates import Window
 from caesar_server.web.error_reference import error_rows
 
 REQUESTS: dict[str, type[Schema]] = {
@@ -220,6 +222,9 @@ def test_headers_are_described(document) -> None:
         "x-should-retry",
         "Retry-After",
         "retry-after-ms",
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
     }
     for _, _, operation in operations(document):
         for response in operation["responses"].values():
@@ -271,3 +276,15 @@ def test_a_whole_number_is_an_integer_however_it_is_written(app: Flask, document
     backend = app.extensions["caesar_server"].registry.loaded()["able"]
     (request,) = backend.script.requests
     assert repr((request.prompts, request.sampling.max_tokens)) == "(((1, 2),), 3)"
+
+
+def test_the_headers_of_a_keys_rate_are_described(document) -> None:
+    described = document["components"]["headers"]
+    rate = {name for name in described if name.startswith("x-ratelimit-")}
+    assert rate == set(window_headers(Window(limit=3, remaining=2, reset_s=1.5)))
+    answer = document["paths"]["/compat/completions"]["post"]["responses"]["200"]
+    refusal = document["components"]["responses"]["Error429"]
+    for response in (answer, refusal):
+        assert rate <= set(response["headers"])
+    models = document["paths"]["/compat/models"]["get"]["responses"]["200"]
+    assert not rate & set(models["headers"])

@@ -58,16 +58,29 @@ _HEADERS: Mapping[str, Json] = {
         "description": "The same in milliseconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "x-ratelimit-limit-requests": {
+        "description": "Requests a minute that the caller's key allows; only if it has a limit.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "x-ratelimit-remaining-requests": {
+        "description": "How many of them are left.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "x-ratelimit-reset-requests": {
+        "description": "The time until one more is there, such as `12.5s`.",
+        "schema": {"type": "string", "pattern": "^[0-9]+([.][0-9]{1,3})?s$"},
+    },
     "WWW-Authenticate": {"description": "`Bearer`.", "schema": {"type": "string"}},
     "Allow": {"description": "The methods that the path has.", "schema": {"type": "string"}},
 }
 _WAIT = ("x-should-retry", "Retry-After", "retry-after-ms")
+_RATE = tuple(name for name in _HEADERS if name.startswith("x-ratelimit-"))
 #: Headers of an error besides the id, by status.
 _ERROR_HEADERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("400", "4XX", "500", "502", "504"), ("x-should-retry",)),
     "401": ("WWW-Authenticate",),
     "405": ("Allow",),
-    "429": _WAIT,
+    "429": (*_WAIT, *_RATE),
     "503": _WAIT,
 }
 
@@ -252,8 +265,10 @@ def _parameters(view: View, operation: Operation) -> Iterator[dict[str, Any]]:
 
 
 def _responses(surface: Surface, operation: Operation) -> Iterator[tuple[str, Json]]:
+    # Only what has a body counts towards a key's requests.
+    shared = _headers(*_RATE) if operation.body is not None else _headers()
     for status, response in operation.responses.items():
-        yield status, {**response, "headers": {**_headers(), **response.get("headers", {})}}
+        yield status, {**response, "headers": {**shared, **response.get("headers", {})}}
     for status in operation.errors:
         name = _error_response(surface, status)
         yield status, {"$ref": f"#/components/responses/{name}"}
