@@ -2,7 +2,7 @@
 
 A server without keys on a loopback address is open to every program of the machine, and a web page
 could reach it by pointing a name of its own at 127.0.0.1 (DNS rebinding).  Its requests carry that
-name in ``Host``: so only loopback names are answered there.
+name in ``Host``: so only loopback names are answered there, and only callers on this machine.
 """
 
 from __future__ import annotations
@@ -46,6 +46,23 @@ def _name(header: str) -> str:
     return found[1].removesuffix(".") if found else ""
 
 
+def _check_caller(settings: Settings, address: str | None) -> None:
+    """Refuse a caller from outside where the setting says that there can be none.
+
+    It has been contradicted then: by a gunicorn's own ``--bind``, or a port that a container opens.
+
+    :param address: of the connection's other end; None or empty for a Unix socket.
+    :raises ForbiddenHostError: if the server is meant for this machine and the caller is elsewhere.
+    """
+    if not address or not is_loopback(settings.host):
+        return
+    if not is_loopback(address.removeprefix("::ffff:")):
+        raise ForbiddenHostError(
+            "This server asks for no API key and is for callers on its own machine; the operator "
+            "can make keys, or set host to the address that it listens on"
+        )
+
+
 def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
     """Make ``app`` refuse requests for other hosts.
 
@@ -57,7 +74,9 @@ def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
 
     @app.before_request
     def check_host() -> None:
-        if keyring.required and not settings.allowed_hosts:
+        if not keyring.required:
+            _check_caller(settings, request.remote_addr)
+        elif not settings.allowed_hosts:
             return
         host = request.headers.get("Host", "")
         if not is_answered(host, answered):

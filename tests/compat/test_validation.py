@@ -473,3 +473,23 @@ def test_every_response_has_a_request_id(client):
     for insane in ("a b", "x" * 200, "é"):
         reply = client.get("/healthz", headers={"x-request-id": insane})
         assert len(reply.headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "", None])
+def test_without_keys_callers_on_this_machine_are_answered(client, address):
+    reply = client.get("/compat/models", environ_overrides={"REMOTE_ADDR": address})
+    assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.7"])
+def test_without_keys_callers_from_elsewhere_are_not_whatever_they_call_it(client, address):
+    reply = client.get(
+        "/compat/models", environ_overrides={"REMOTE_ADDR": address}, headers={"Host": "localhost"}
+    )
+    assert (reply.status_code, reply.json["error"]["code"]) == (403, "host_not_allowed")
+
+
+def test_callers_from_elsewhere_are_answered_where_the_operator_wants_them(make_client):
+    client = make_client(ANSWER, host="0.0.0.0", insecure=True)
+    reply = client.get("/compat/models", environ_overrides={"REMOTE_ADDR": "192.0.2.7"})
+    assert reply.status_code == 200
