@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from flask import Flask
 
 from caesar_server.blueprints.compat import description as compat_description
@@ -65,7 +68,7 @@ def create_app(
         observer=RunObserver(metrics, clock.monotonic),
     )
     watch = SocketWatch()
-    app = Flask("caesar_server", static_folder=None)
+    app = _SynchronousFlask("caesar_server", static_folder=None)
     app.url_map.strict_slashes = False
     # or whoever doubles a slash is sent elsewhere, with a page of HTML
     app.url_map.merge_slashes = False
@@ -94,6 +97,14 @@ def create_app(
     for prefix in compat.PREFIXES:
         app.register_blueprint(compat.create_blueprint(prefix))
     return app
+
+
+class _SynchronousFlask(Flask):
+    """A Flask that does not look at each call whether one of its functions is a coroutine."""
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``func``: nothing here is asynchronous."""
+        return func
 
 
 #: Threads that are never given to answers, so that ``/healthz`` and refusals find one.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from caesar_server.contract.events import (
+    ChoiceFinished,
     Completed,
     ContentDelta,
     Failed,
     Status,
     StatusChanged,
+    UsageCounted,
 )
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 
@@ -124,8 +126,11 @@ _OBJECT_BYTES = 50
 def _size(record: Record) -> int:
     """Return about how many bytes a record takes."""
     event = record.event
-    if isinstance(event, ContentDelta) and event.logprobs is None:  # nearly all are such
+    # nearly all are of these two kinds
+    if isinstance(event, ContentDelta) and event.logprobs is None:
         return _RECORD_BYTES + len(event.text)
+    if isinstance(event, (ChoiceFinished, UsageCounted)):
+        return _RECORD_BYTES
     return _RECORD_BYTES + _size_of(event)
 
 
@@ -134,6 +139,8 @@ def _size_of(value: object) -> int:
     size, left = 0, [value]
     while left:
         item = left.pop()
+        if item is None or item is False or item == ():
+            continue
         size += _OBJECT_BYTES
         if isinstance(item, str):
             size += len(item)
@@ -145,8 +152,9 @@ def _size_of(value: object) -> int:
                 size += _OBJECT_BYTES * len(item)
             else:
                 left += item
-        elif is_dataclass(item):
-            left += (getattr(item, field.name) for field in fields(item))
+        else:
+            # the contract's dataclasses have slots; numbers have none
+            left += (getattr(item, name) for name in getattr(item, "__slots__", ()))
     return size
 
 
