@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -81,9 +81,10 @@ class HttpBackend(Backend):
         with closing(self._connection()) as connection:
             try:
                 connection.connect()
-                connection.sock.settimeout(self.options.read_timeout_s)
+                sock = connection.sock  # the connection forgets it once the answer has begun
+                sock.settimeout(self.options.read_timeout_s)
                 # recv() cannot poll context.cancelled; shutting the socket down ends it at once.
-                with context.on_cancel(lambda: _shut_down(connection.sock)):
+                with context.on_cancel(lambda: _shut_down(sock)):
                     response = self._ask(connection, prompt)
                     yield from _texts(response)
             except TimeoutError as error:
@@ -148,4 +149,5 @@ def _texts(response: http.client.HTTPResponse) -> Iterator[str]:
 
 def _shut_down(sock: socket.socket) -> None:
     # Not close(): the thread that reads still needs the descriptor, to notice it.
-    sock.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):  # the other end may have closed it a moment ago
+        sock.shutdown(socket.SHUT_RDWR)

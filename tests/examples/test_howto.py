@@ -17,6 +17,7 @@ import pytest
 
 from caesar_server.contract import (
     Backend,
+    Cancelled,
     ChoiceFinished,
     Completed,
     CompletionRequest,
@@ -212,6 +213,29 @@ def test_http_cancel_ends_a_blocked_read_at_once(load, service: Service) -> None
         context.cancel()
         thread.join(WITHIN_S)
     assert got[-1] == Failed(CANCELLED)
+
+
+def test_http_cancel_ends_a_read_in_the_middle_of_the_answer(load, service: Service) -> None:
+    service.stalls = True
+    service.sends = [event("Hel")]
+    context, begun, ends = make_context(), threading.Event(), []
+    request = CompletionRequest(prompts=("hello",))
+
+    def read(backend: Backend) -> None:
+        try:
+            for found in backend.run(request, context):
+                if isinstance(found, ContentDelta):
+                    begun.set()
+        except Cancelled as cancelled:
+            ends.append(cancelled.reason)
+
+    with opened(load("stream_over_http"), url=service.url) as backend:
+        thread = threading.Thread(target=read, args=(backend,))
+        thread.start()
+        assert begun.wait(WITHIN_S)
+        context.cancel()
+        thread.join(WITHIN_S)
+    assert ends == ["cancelled"]
 
 
 # --- a library that blocks ------------------------------------------------------------------------
