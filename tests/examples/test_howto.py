@@ -17,7 +17,6 @@ import pytest
 
 from caesar_server.contract import (
     Backend,
-    Cancelled,
     ChoiceFinished,
     Completed,
     CompletionRequest,
@@ -30,6 +29,7 @@ from caesar_server.contract import (
 )
 from caesar_server.contract.options import parse_options
 from caesar_server.errors import CANCELLED
+from caesar_server.jobs.run import run_events
 from caesar_server.registry import extra_candidates
 from caesar_server.testing import check_backend, collect_events, make_context
 
@@ -218,16 +218,14 @@ def test_http_cancel_ends_a_blocked_read_at_once(load, service: Service) -> None
 def test_http_cancel_ends_a_read_in_the_middle_of_the_answer(load, service: Service) -> None:
     service.stalls = True
     service.sends = [event("Hel")]
-    context, begun, ends = make_context(), threading.Event(), []
+    context, begun, got = make_context(), threading.Event(), []
     request = CompletionRequest(prompts=("hello",))
 
     def read(backend: Backend) -> None:
-        try:
-            for found in backend.run(request, context):
-                if isinstance(found, ContentDelta):
-                    begun.set()
-        except Cancelled as cancelled:
-            ends.append(cancelled.reason)
+        for found in run_events(backend, request, context):
+            got.append(found)
+            if isinstance(found, ContentDelta):
+                begun.set()
 
     with opened(load("stream_over_http"), url=service.url) as backend:
         thread = threading.Thread(target=read, args=(backend,))
@@ -235,7 +233,7 @@ def test_http_cancel_ends_a_read_in_the_middle_of_the_answer(load, service: Serv
         assert begun.wait(WITHIN_S)
         context.cancel()
         thread.join(WITHIN_S)
-    assert ends == ["cancelled"]
+    assert got[-1] == Failed(CANCELLED)
 
 
 # --- a library that blocks ------------------------------------------------------------------------
