@@ -84,8 +84,11 @@ class HttpBackend(Backend):
                 sock = connection.sock  # the connection forgets it once the answer has begun
                 sock.settimeout(self.options.read_timeout_s)
                 # recv() cannot poll context.cancelled; shutting the socket down ends it at once.
-                with context.on_cancel(lambda: _shut_down(sock)):
-                    response = self._ask(connection, prompt)
+                with (
+                    context.on_cancel(lambda: _shut_down(sock)),
+                    closing(self._ask(connection, prompt)) as response,
+                ):
+                    _check_status(response)
                     yield from _texts(response)
             except TimeoutError as error:
                 context.raise_if_cancelled()
@@ -108,9 +111,7 @@ class HttpBackend(Backend):
             headers["Authorization"] = f"Bearer {self.options.api_key}"
         path = urlsplit(self.options.url).path or "/"
         connection.request("POST", path, json.dumps({"prompt": prompt}), headers)
-        response = connection.getresponse()
-        _check_status(response)
-        return response
+        return connection.getresponse()
 
 
 def _check_status(response: http.client.HTTPResponse) -> None:
