@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from caesar_server.web.observing.exchange import noting_departure
 
@@ -45,7 +46,9 @@ class SocketWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        #: The sockets in the poll, by descriptor and, since that is used again, by themselves.
+        self._clients: dict[int, _Client] = {}
+        self._known: WeakKeyDictionary[socket.socket, _Client] = WeakKeyDictionary()
         self._poll: select.epoll | None = None
         self._wake = -1
         self._thread: threading.Thread | None = None
@@ -57,28 +60,32 @@ class SocketWatch:
         If the client has left already the callback comes at once.
 
         :param sock: None watches nothing.
-        :param callback: called once, from the watch's thread.  It must be short and must not raise;
-            it may still come while the watch is being ended.
+        :param callback: called once, from the watch's thread or, if the client has left already,
+            from this one.  It must be short and must not raise; it may still come while the watch
+            is being ended.
         """
         fd = -1 if sock is None else sock.fileno()
-        if fd < 0 or _EPOLL is None:
+        if sock is None or fd < 0 or _EPOLL is None:
             return _nothing
         # a run that is cancelled does not say why
         callback = noting_departure(callback)
         with self._lock:
-            if self._closed or fd in self._callbacks:
+            if self._closed:
                 return _nothing
-            poll = self._ready_poll(_EPOLL)
-            self._callbacks[fd] = callback
-            # One shot: a hang-up stays true, and would wake the thread again and again.
-            poll.register(fd, _HANG_UP | select.EPOLLONESHOT)
+            client = self._known.get(sock)
+            if client is None:
+                client = self._known[sock] = self._clients[fd] = _Client()
+                _register(self._ready_poll(_EPOLL), fd)
+            if client.callback is not None:
+                return _nothing
+            if not client.left:
+                client.callback = callback
+        if client.left:
+            _call(callback)
 
         def stop() -> None:
-            with self._lock:
-                if self._callbacks.get(fd) is callback:
-                    del self._callbacks[fd]
-                    if self._poll is not None:
-                        _unregister(self._poll, fd)
+            if client.callback is callback:
+                client.callback = None
 
         return stop
 
@@ -86,7 +93,9 @@ class SocketWatch:
         """Watch nothing any more and end the thread."""
         with self._lock:
             self._closed = True
-            self._callbacks.clear()
+            for client in self._clients.values():
+                client.callback = None
+            self._clients.clear()
             thread, self._thread = self._thread, None
             if thread is not None:
                 os.eventfd_write(self._wake, 1)
@@ -115,15 +124,37 @@ class SocketWatch:
                 for fd, _ in poll.poll(0):
                     if fd == wake:
                         return
-                    with self._lock:
-                        callback = self._callbacks.get(fd)
-                    if callback is not None:
-                        _call(callback)
+                    self._note_hang_up(fd)
         finally:
             with self._lock:
                 self._poll = None
             poll.close()
             os.close(wake)
+
+    def _note_hang_up(self, fd: int) -> None:
+        with self._lock:
+            client = self._clients.get(fd)
+            # The host may have closed that socket since, and given its number to another client.
+            if client is None or not _hung_up(fd):
+                return
+            client.left = True
+            callback = client.callback
+        if callback is not None:
+            _call(callback)
+
+
+class _Client:
+    """The other end of a socket.
+
+    :ivar left: whether it has hung up.
+    :ivar callback: whom to tell.
+    """
+
+    __slots__ = ("callback", "left")
+
+    def __init__(self) -> None:
+        self.callback: Callable[[], None] | None = None
+        self.left = False
 
 
 def _call(callback: Callable[[], None]) -> None:
@@ -133,12 +164,23 @@ def _call(callback: Callable[[], None]) -> None:
         logger.exception("what follows a client's leaving raised")
 
 
-def _unregister(poll: select.epoll, fd: int) -> None:
+def _register(poll: select.epoll, fd: int) -> None:
+    """Add a socket for good: its close takes it out.
+
+    Most have many requests, and each call into the kernel hands the interpreter over.  One shot: a
+    hang-up stays true, and would wake the thread again and again.
+    """
     try:
-        poll.unregister(fd)
-    except OSError:
-        # The host closed the socket first, which took it out of the poll.
-        logger.debug("socket %d was closed while it was watched", fd)
+        poll.register(fd, _HANG_UP | select.EPOLLONESHOT)
+    except FileExistsError:
+        # another object for the same connection
+        poll.modify(fd, _HANG_UP | select.EPOLLONESHOT)
+
+
+def _hung_up(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, _HANG_UP)
+    return any(event & _HANG_UP for _, event in poll.poll(0))
 
 
 def _nothing() -> None:

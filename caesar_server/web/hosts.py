@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache, partial
 
 from flask import Flask, request
 
@@ -17,6 +18,8 @@ from caesar_server.settings import Settings, is_loopback
 from caesar_server.web.access.keyring import Keyring
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/@?#\s]+)(?::[0-9]{1,5})?")
+#: So many callers and names are remembered with what became of them.
+_REMEMBERED = 64
 _LOOPBACK_NAMES = ("localhost", ".localhost", "127.0.0.1", "[::1]")
 
 
@@ -71,15 +74,18 @@ def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
     answered = answered_hosts(settings)
     if answered is None:
         return
+    # The same few of each come again and again.
+    check_caller = lru_cache(_REMEMBERED)(partial(_check_caller, settings))
+    may_answer = lru_cache(_REMEMBERED)(partial(is_answered, answered=answered))
 
     @app.before_request
     def check_host() -> None:
         if not keyring.required:
-            _check_caller(settings, request.remote_addr)
+            check_caller(request.remote_addr)
         elif not settings.allowed_hosts:
             return
         host = request.headers.get("Host", "")
-        if not is_answered(host, answered):
+        if not may_answer(host):
             raise ForbiddenHostError(
                 f"Host {host[:100]!r} is not answered here; "
                 "the operator can add it to the setting allowed_hosts"

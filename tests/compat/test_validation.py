@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
+from marshmallow import ValidationError
 
+from caesar_server.blueprints.compat.schemas import (
+    CallLoader,
+    CompletionSchema,
+    load_call,
+    to_bad_request,
+)
 from caesar_server.contract import (
     ChoiceFinished,
     Completed,
     ContentDelta,
     ResearchParameters,
 )
+from caesar_server.errors import BadRequestError
 
 ANSWER = [ContentDelta("x"), ChoiceFinished(), Completed()]
 
@@ -493,3 +502,33 @@ def test_callers_from_elsewhere_are_answered_where_the_operator_wants_them(make_
     client = make_client(ANSWER, host="0.0.0.0", insecure=True)
     reply = client.get("/compat/models", environ_overrides={"REMOTE_ADDR": "192.0.2.7"})
     assert reply.status_code == 200
+
+
+def test_more_kinds_of_bodies_than_are_remembered_mean_the_same():
+    loader = CallLoader(CompletionSchema)
+    optional = {
+        "max_tokens": 5,
+        "temperature": 0.5,
+        "top_p": 0.5,
+        "seed": 1,
+        "n": 2,
+        "echo": True,
+        "stop": "x",
+        "user": "u",
+        "extra": {"kept": 1},
+        "suffix": "s",
+    }
+    bodies = [
+        {"model": "m", "prompt": "p", **dict(chosen)}
+        for count in range(4)
+        for chosen in combinations(optional.items(), count)
+    ]
+    assert len(bodies) > 150
+    for body in bodies:
+        assert load_call(loader, body) == CompletionSchema().load(body)
+        wrong = {**body, "prompt": 5, "temperature": "hot"}
+        with pytest.raises(ValidationError) as whole:
+            CompletionSchema().load(wrong)
+        with pytest.raises(BadRequestError) as narrow:
+            load_call(loader, wrong)
+        assert str(narrow.value) == str(to_bad_request(whole.value))

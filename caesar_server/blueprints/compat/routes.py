@@ -12,6 +12,7 @@ from caesar_server.blueprints.compat.answer import Answer, Piece
 from caesar_server.blueprints.compat.chunks import ChatWire, CompletionWire, Envelope, Wire
 from caesar_server.blueprints.compat.schemas import (
     Call,
+    CallLoader,
     ChatSchema,
     CompletionSchema,
     load_call,
@@ -37,8 +38,8 @@ from caesar_server.web.streaming import stream_response
 PREFIXES = ("/compat", "/v1", "/compat/v1")
 
 # Making a schema copies all its fields; loading with it changes nothing in it.
-_COMPLETION = CompletionSchema()
-_CHAT = ChatSchema()
+_COMPLETION = CallLoader(CompletionSchema)
+_CHAT = CallLoader(ChatSchema)
 
 
 def create_blueprint(prefix: str) -> Blueprint:

@@ -5,7 +5,7 @@ Fields and bounds are those of OpenAI's API description 2.3.0, with Caesar's ``m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +13,7 @@ from marshmallow import (
     INCLUDE,
     ValidationError,
     fields,
+    missing,
     post_load,
     validates_schema,
 )
@@ -53,6 +54,7 @@ from caesar_server.web.errors import printable
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _MARSHMALLOW_REQUIRED = fields.Field.default_error_messages["required"]
 _REQUIRED = "required and missing"
+_NARROW_SCHEMAS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +277,54 @@ def with_system_prompt(parameters: ResearchParameters, system: list[str]) -> Res
     return replace(parameters, system_prompt="\n\n".join(filter(None, system)))
 
 
-def load_call(
-    schema: GenerationSchema, body: Mapping[str, Any], *, refuse_unknown: bool = False
-) -> Any:
+class CallLoader:
+    """Loads the bodies of one endpoint.
+
+    marshmallow looks for each of a schema's fields in each body, and a usual one has four of
+    twenty.  So bodies with the same members share a schema of their own, of these and the fields
+    that a body without them needs.  Only so many are made: who sends what is up to the clients.
+    """
+
+    def __init__(self, schema_class: type[GenerationSchema]) -> None:
+        self._class = schema_class
+        self._whole = schema_class()
+        self._always = frozenset(
+            name
+            for name, field in self._whole.fields.items()
+            if field.required or field.load_default is not missing
+        )
+        self._narrow: dict[frozenset[str], GenerationSchema] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """The members that the schema defines."""
+        return self._whole.fields.keys()
+
+    @property
+    def also_accepted(self) -> frozenset[str]:
+        """Further members that are never refused."""
+        return self._whole.also_accepted
+
+    def load(self, body: Mapping[str, Any]) -> Any:
+        """Return what the schema makes of ``body``.
+
+        :raises ValidationError: likewise.
+        """
+        return self._schema_for(body).load(body)
+
+    def _schema_for(self, body: Mapping[str, Any]) -> GenerationSchema:
+        members = self._always.union(self._whole.fields.keys() & body.keys())
+        schema = self._narrow.get(members)
+        if schema is None:
+            if len(self._narrow) >= _NARROW_SCHEMAS:
+                return self._whole
+            # in the order of their definition, which is that of the errors
+            only = [name for name in self._whole.fields if name in members]
+            schema = self._narrow[members] = self._class(only=only)
+        return schema
+
+
+def load_call(schema: CallLoader, body: Mapping[str, Any], *, refuse_unknown: bool = False) -> Any:
     """Return what ``schema`` makes of ``body``.
 
     A body of the single key ``body`` is unwrapped: the sample in Caesar's API reference posts that.
@@ -289,7 +336,7 @@ def load_call(
         body = body["body"]
     if refuse_unknown:
         given = {name for name, value in body.items() if value is not None}
-        unknown = sorted(given - schema.fields.keys() - schema.also_accepted)
+        unknown = sorted(given.difference(schema.names, schema.also_accepted))
         if unknown:
             name = printable(unknown[0])
             raise UnknownFieldError(f"{name}: unknown field", param=name)
