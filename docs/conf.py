@@ -12,6 +12,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
 import caesar_server
+from caesar_backend_local_llm import LocalLlmOptions, ModelOptions
 from caesar_backend_upstream import ServerOptions, UpstreamOptions
 from caesar_server.cli import main
 from caesar_server.contract.options import OptionField, option_fields
@@ -86,10 +87,13 @@ def _plain(text: str) -> str:
     return text.replace("*", "\\*").replace("[n]", "``[n]``")
 
 
-def options_reference(schema: type) -> str:
-    """Return a table of a backend's options."""
+def options_reference(schema: type, *, beyond: type | None = None) -> str:
+    """Return a table of a backend's options; without those that ``beyond`` has, too."""
     rows = [("option", "value", "default", "what it does")]
+    known = () if beyond is None else {field.name for field in option_fields(beyond)}
     for field in option_fields(schema):
+        if field.name in known:
+            continue
         unit = f"in {field.info.unit}" if field.info.unit else ""
         value = ", ".join(filter(None, (field.type_name, field.range, unit)))
         rows.append((f"``{field.name}``", value, _default(field), _plain(field.info.help)))
@@ -110,7 +114,7 @@ def _default(field: OptionField) -> str:
 
 
 def generate(app: Sphinx) -> None:
-    """Write what ``settings``, ``cli``, ``errors``, ``upstream``, ``extending/rules`` include."""
+    """Write what the reference pages, ``local_llm`` and ``upstream`` include."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     pages = {
@@ -118,6 +122,8 @@ def generate(app: Sphinx) -> None:
         "cli": cli_reference(),
         "errors": errors_reference(),
         "rules": rules_reference(),
+        "local_llm_options": options_reference(LocalLlmOptions),
+        "local_llm_model_options": options_reference(ModelOptions, beyond=LocalLlmOptions),
         "upstream_options": options_reference(UpstreamOptions),
         "upstream_server_options": options_reference(ServerOptions),
     }

@@ -29,5 +29,6 @@ class KnownBackend:
 #: By name; ``backends/`` in the repository holds them.
 KNOWN_BACKENDS: tuple[KnownBackend, ...] = (
     KnownBackend("echo", "Answers with the prompt: the example to start from."),
+    KnownBackend("local_llm", "Runs GGUF models in the server's own process."),
     KnownBackend("upstream", "Passes requests on to another OpenAI-compatible server."),
 )

@@ -99,6 +99,10 @@ class Environment:
         return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
+#: What it depends on is compiled for minutes; that it is missing must disturb nobody else.
+WITHOUT_DEPENDENCIES = "caesar_backend_local_llm"
+
+
 @pytest.fixture(scope="session")
 def environment(
     distributions: dict[str, Distribution], tmp_path_factory: pytest.TempPathFactory
@@ -106,7 +110,9 @@ def environment(
     """A fresh environment with the wheels of the server and of its backends."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
-    wheels = [distribution.wheel for distribution in distributions.values()]
+    wheels = {name: distribution.wheel for name, distribution in distributions.items()}
+    alone = wheels.pop(WITHOUT_DEPENDENCIES)
     pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
-    run(*pip, "install", "--quiet", *wheels, cwd=folder)
+    run(*pip, "install", "--quiet", *wheels.values(), cwd=folder)
+    run(*pip, "install", "--quiet", "--no-deps", alone, cwd=folder)
     return Environment(folder)

@@ -44,6 +44,7 @@ def test_the_backends_are_found(environment) -> None:
     assert {entry["name"]: entry["state"] for entry in listed} == {
         "mock": "loaded",
         "echo": "loaded",
+        "local_llm": "loaded",
         "upstream": "loaded",
     }
 

@@ -24,6 +24,7 @@ from caesar_server.contract import (
     ContentDelta,
     Context,
     Event,
+    Health,
     InvalidRequestError,
     LogprobToken,
     LoopFinished,
@@ -303,6 +304,12 @@ class HealthIsTrue(Good):
 class HealthRaises(Good):
     def health(self) -> Any:
         raise OSError("no route")
+
+
+@breach("health.ok", "seen: degraded: one of two files is missing")
+class HealthIsDegraded(Good):
+    def health(self) -> Health:
+        return Health("degraded", "one of two files is missing")
 
 
 # --- how it lives --------------------------------------------------------------------------------

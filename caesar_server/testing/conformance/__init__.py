@@ -88,6 +88,7 @@ RULES: tuple[Rule, ...] = (
     durable_rules.checkpoint_first,
     durable_rules.state_json,
     durable_rules.fenced,
+    run_rules.health_ok,
     run_rules.closes,
     run_rules.reopens,
     durable_rules.resumes,

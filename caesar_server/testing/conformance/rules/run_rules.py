@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from caesar_server.contract import Request
+from caesar_server.contract import Health, Request
 from caesar_server.contract.request import RequestKind
 from caesar_server.testing.conformance.answer import Run
 from caesar_server.testing.conformance.questions import (
@@ -29,6 +29,19 @@ def opens(subject: Subject) -> Outcome:
     """open() works."""
     subject.open_shared()  # what it raises becomes the outcome
     return Pass()
+
+
+@rule(
+    "health.ok",
+    "What is missing behind it, such as a file or another server, is known before a client asks.",
+    needs=("health.value",),
+)
+def health_ok(subject: Subject) -> Outcome:
+    """After the runs, health() is ok: with these options it can do all that it should."""
+    health: Health = subject.call("health()", subject.backend.health)
+    if health.status == "ok":
+        return Pass()
+    return Fail(f"{health.status}: {health.message}", "ok")
 
 
 @rule(

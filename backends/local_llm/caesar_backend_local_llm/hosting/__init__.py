@@ -1,0 +1,1 @@
+"""Which models are loaded, and whose turn it is."""
