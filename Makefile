@@ -86,6 +86,7 @@ bench: $(DEV_READY)
 	@$(BIN)/python benchmarks/http_speed.py
 	@$(BIN)/python benchmarks/paced_streams.py
 	@$(BIN)/python benchmarks/memory.py
+	@$(BIN)/python benchmarks/mock_fixture.py
 	@$(BIN)/python benchmarks/local_llm.py
 
 clean:

@@ -36,6 +36,9 @@ def pytest_configure() -> None:
             del os.environ[name]
     # where nothing can be: the file of keys is looked for below it
     os.environ["XDG_CONFIG_HOME"] = f"{os.devnull}/none"
+    # nor are jobs kept where those of the person who runs the tests are
+    os.environ["XDG_STATE_HOME"] = f"{os.devnull}/none"
+    os.environ["CAESAR_SERVER_STORE"] = "memory"
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

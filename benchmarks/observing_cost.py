@@ -52,7 +52,7 @@ def make_app(*, observed: bool) -> Flask:
     app = create_app(settings, Registry.of({"words": Words}, settings))
     if not observed:
         app.wsgi_app = app.wsgi_app._app  # type: ignore[method-assign,attr-defined]
-        app.extensions["caesar_server"].runner._observer = None
+        app.extensions["caesar_server"].runner._attached._observer = None
     return app
 
 

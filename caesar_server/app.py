@@ -11,11 +11,12 @@ from caesar_server.blueprints.compat import description as compat_description
 from caesar_server.blueprints.compat import routes as compat
 from caesar_server.blueprints.ops import routes as ops
 from caesar_server.jobs.clock import SchedulingClock, SystemClock
+from caesar_server.jobs.detached import JobLimits
 from caesar_server.jobs.runner import Runner
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings, load_settings
 from caesar_server.store.base import Store
-from caesar_server.store.memory import MemoryStore
+from caesar_server.store.opening import kept_jobs, open_store
 from caesar_server.web import cors, errors, hosts, request_ids
 from caesar_server.web.access import auth, limits
 from caesar_server.web.access.keyring import Keyring, Latch
@@ -42,17 +43,19 @@ def create_app(
 
     :param settings: None reads the settings file and the environment.
     :param registry: None looks for installed backends.
-    :param store: None keeps jobs in memory.
+    :param store: None opens the one that the settings name; without a name, jobs are kept in
+        memory.
     :param clock: None is the machine's.
     :param keys_required: a host that replaces its workers makes one before it forks and gives it
         to each: once one of them asked for API keys, so do its successors, whatever became of
         their file.
-    :raises SettingsError: if the settings do not make sense.  With ``strict_plugins`` the host
+    :raises SettingsError: if the settings do not make sense, or the store's database has not the
+        tables of this version.  With ``strict_plugins`` the host
         calls ``registry.load_all()`` once it has forked, as ``caesar-server serve`` does.
     """
     settings = settings or load_settings().settings
     registry = registry or Registry.from_entry_points(settings)
-    store = store or MemoryStore(settings.stored_jobs, settings.stored_bytes)
+    store = store or open_store(settings)
     own_clock = SystemClock()
     clock = clock or own_clock
     limit = max(1, settings.threads - RESERVED_THREADS)
@@ -65,6 +68,15 @@ def create_app(
         clock=clock,
         limit=limit,
         feed_events=settings.feed_events,
+        job_limits=JobLimits(
+            threads=settings.job_threads or limit,
+            queue_limit=settings.queue_limit,
+            max_attempts=settings.max_attempts,
+            lease_s=settings.lease_s,
+            run_here=settings.run_jobs,
+            kept_jobs=kept_jobs(settings),
+            kept_s=settings.stored_days * 24 * 60 * 60,
+        ),
         observer=RunObserver(metrics, clock.monotonic),
     )
     watch = SocketWatch()

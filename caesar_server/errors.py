@@ -177,6 +177,23 @@ class OverloadedError(ServerError):
     transient = True
 
 
+class QueueFullError(ServerError):
+    """As many jobs wait for a process to run them as may."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+    transient = True
+
+
+class StoreUnavailableError(ServerError):
+    """The store of the jobs cannot be read or written now; on the server, the log tells why."""
+
+    status = 503
+    code = "store_unavailable"
+    transient = True
+
+
 class ShuttingDownError(ServerError):
     """The server is about to end and takes nothing new."""
 
@@ -213,4 +230,16 @@ DEADLINE = ErrorInfo(
     code="deadline_exceeded",
     status=504,
     transient=True,
+)
+#: How a job ends whose process was lost, and which no other one can go on with.
+WORKER_LOST = ErrorInfo(
+    message="The process that worked on the job is gone",
+    code="worker_lost",
+    status=503,
+    transient=True,
+)
+#: How a job ends that was begun again and again and never came to its end.
+ATTEMPTS = ErrorInfo(
+    message="The job was begun several times, and each time its process was lost",
+    code="attempts",
 )

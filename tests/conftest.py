@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sysconfig
+import tempfile
 import time
+import urllib.parse
 import urllib.request
+import uuid
 import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 
+import psycopg
 import pytest
 
 #: How long a server may take until it answers, in seconds; far more than it needs.
@@ -178,3 +185,112 @@ def make_environment(
         return LinkedEnvironment(folder)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a new, empty database of the server that ``CAESAR_TEST_DATABASE_URL`` names.
+
+    It is dropped when all tests are done.
+    """
+    given = os.environ.get("CAESAR_TEST_DATABASE_URL")
+    if not given:
+        pytest.skip("CAESAR_TEST_DATABASE_URL names no PostgreSQL server")
+    name = f"caesar_test_{uuid.uuid4().hex}"
+    with psycopg.connect(given, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        try:
+            yield urllib.parse.urlsplit(given)._replace(path=f"/{name}").geturl()
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _postgres_programs() -> Path | None:
+    """Return the folder of PostgreSQL's programs, which Debian has not on the path."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+
+
+def _postgres_user() -> str | None:
+    """Return whom the server runs as, since it refuses to run as root; None for this user."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    return None
+
+
+class Cluster:
+    """A PostgreSQL server of its own: folder, port, process."""
+
+    def __init__(self, folder: Path) -> None:
+        programs = _postgres_programs()
+        assert programs is not None
+        self._programs = programs
+        self._folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.url = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
+        subprocess.run(
+            [programs / "initdb", "-D", folder, "-U", "tester", "-A", "trust", "--no-sync"],
+            user=_postgres_user(),
+            cwd="/",
+            check=True,
+            capture_output=True,
+            timeout=START_WITHIN_S,
+        )
+        self.start()
+
+    def start(self) -> None:
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",
+        }
+        options = [f"-c{name}={value}" for name, value in settings.items()]
+        with (self._folder.parent / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._folder, *options],
+                user=_postgres_user(),
+                cwd="/",
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_WITHIN_S
+        while True:
+            try:
+                psycopg.connect(self.url, connect_timeout=2).close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline
+                assert self._process.poll() is None, (self._folder.parent / "log").read_text()
+                time.sleep(0.05)
+
+    def stop(self, number: int) -> None:
+        """Stop it: SIGINT ends its sessions in order, SIGQUIT as a crash would."""
+        self._process.send_signal(number)
+        self._process.wait(START_WITHIN_S)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    if _postgres_programs() is None:
+        pytest.skip("PostgreSQL's initdb is not installed")
+    if os.geteuid() == 0 and _postgres_user() is None:
+        pytest.skip("PostgreSQL does not run as root, and there is no other user")
+    with tempfile.TemporaryDirectory() as folder:
+        owner = _postgres_user()
+        if owner is not None:
+            shutil.chown(folder, owner)
+        one = Cluster(Path(folder) / "data")
+        try:
+            yield one
+        finally:
+            one.stop(signal.SIGQUIT)

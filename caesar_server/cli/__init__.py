@@ -13,12 +13,14 @@ import click
 from caesar_server import __version__
 from caesar_server.cli.backends import backends
 from caesar_server.cli.check import check
+from caesar_server.cli.jobs import jobs, worker
 from caesar_server.cli.keys import keys
 from caesar_server.cli.plugins.commands import plugin_commands
 from caesar_server.cli.plugins.new_backend import new_backend
 from caesar_server.cli.routes import routes
 from caesar_server.cli.serve import serve
 from caesar_server.cli.settings import settings
+from caesar_server.cli.store import store
 from caesar_server.errors import SettingsError
 
 
@@ -69,5 +71,5 @@ def main() -> None:
     """Serve the Caesar research API, with the backends that are installed."""
 
 
-for _command in (serve, backends, check, new_backend, settings, routes, keys):
+for _command in (serve, backends, check, new_backend, settings, routes, keys, store, jobs, worker):
     main.add_command(_command)

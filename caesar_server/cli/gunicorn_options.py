@@ -66,7 +66,7 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
         "on_starting": share_numbers,
         "child_exit": keep_numbers,
         "on_exit": drop_numbers,
-        "post_worker_init": check_backends,
+        "post_worker_init": begin_work,
         "worker_exit": close_app,
     }
 
@@ -81,8 +81,10 @@ def bind_address(settings: Settings) -> str:
     return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
 
 
-def check_backends(worker: Any) -> None:
+def begin_work(worker: Any) -> None:
     """In a new worker: end the server if the settings want backends that it cannot run.
+
+    Otherwise let it look for jobs from now on.
 
     ``strict_plugins`` loads all of them.  Under gevent the default one is looked at in any case,
     and only here: no plugin may be imported before gevent has patched Python.
@@ -99,6 +101,7 @@ def check_backends(worker: Any) -> None:
         for problem in error.problems:
             worker.log.critical("%s", problem)
         sys.exit(_BOOT_FAILED)
+    services.start()
 
 
 def close_app(server: Any, worker: Any) -> None:

@@ -14,6 +14,7 @@ from caesar_server.cli.startup import (
     write_log,
 )
 from caesar_server.cli.tables import table
+from caesar_server.store.memory import MemoryStore
 
 #: Answered by Flask for every route.
 _IMPLIED = frozenset({"HEAD", "OPTIONS"})
@@ -27,7 +28,8 @@ def routes(config: Path | None, as_json: bool) -> None:
     from caesar_server.app import create_app
 
     write_log(None)
-    app = create_app(read_settings(config).settings)
+    # whatever the settings name: no database is needed to see the routes
+    app = create_app(read_settings(config).settings, store=MemoryStore())
     try:
         found = sorted(
             (rule.rule, sorted((rule.methods or set()) - _IMPLIED), rule.endpoint)

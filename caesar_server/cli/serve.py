@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import click
 from caesar_server.cli.flags import setting_flags
 from caesar_server.cli.plugins.reload import check_reload
 from caesar_server.cli.startup import (
+    announce,
     check_settings,
     config_option,
     find_backends,
@@ -24,7 +24,8 @@ from caesar_server.cli.workers import worker_base
 from caesar_server.errors import BackendLoadError, SettingsError
 from caesar_server.registry import Registry, extra_candidates
 from caesar_server.settings import LoadedSettings, Settings
-from caesar_server.web.observing.logs import configure_logging, is_json
+from caesar_server.store.opening import prepare_store
+from caesar_server.web.observing.logs import configure_logging
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +48,13 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     # What is wrong with the settings is told here, by one process and before anything listens.
     write_log(None)
     default, unwise = _check(loaded, reload)
+    _prepare_store(loaded)
     listener = _listen(settings)
     url = _url(listener)
     configure_logging(settings)
     for sentence in (*loaded.warnings, *unwise):
-        _announce(settings, sentence, logging.WARNING)
-    _announce(settings, f"Serving on {url} (default backend: {default})")
+        announce(settings, sentence, logging.WARNING)
+    announce(settings, f"Serving on {url} (default backend: {default})")
 
     def read_again() -> Settings:
         again = read_settings(config, given)
@@ -62,13 +64,15 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     _run(settings, listener, read_again, reload)
 
 
-def _announce(settings: Settings, sentence: str, level: int = logging.INFO) -> None:
-    """Say something of the start, in the form that whoever reads the log expects."""
-    if is_json(settings.log_format, sys.stderr):
-        logger.log(level, "%s", sentence)
-    else:
-        prefix = "warning: " if level == logging.WARNING else ""
-        click.echo(prefix + sentence, err=True)
+def _prepare_store(loaded: LoadedSettings) -> None:
+    """Bring the database up to date, once, before the workers are there.
+
+    :raises SettingsError: if it cannot be used.
+    """
+    try:
+        prepare_store(loaded.settings)
+    except SettingsError as error:
+        raise SettingsError(map(loaded.locate, error.problems)) from error
 
 
 def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:

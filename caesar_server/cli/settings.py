@@ -21,7 +21,7 @@ from caesar_server.cli.tables import table
 from caesar_server.contract.options import option_fields
 from caesar_server.errors import BackendLoadError, SettingsError
 from caesar_server.registry import Registry
-from caesar_server.settings import LoadedSettings, is_table, setting_fields
+from caesar_server.settings import LoadedSettings, is_table, setting_fields, without_password
 
 HIDDEN = "(hidden)"
 
@@ -58,6 +58,8 @@ def _scalars(loaded: LoadedSettings) -> Iterator[_Value]:
     for name, field in setting_fields().items():
         if not is_table(field):
             value = HIDDEN if field.info.secret else getattr(loaded.settings, name)
+            if name == "store" and value is not None:
+                value = without_password(value)
             yield _Value(name, value, loaded.origins[name])
 
 

@@ -19,11 +19,15 @@ from caesar_server.settings import (
     Settings,
     check_exposure,
     check_origins,
+    environment_name,
+    has_password,
     load_settings,
 )
 from caesar_server.web.access.keyring import configured_keys
 from caesar_server.web.access.rates import check_limits
-from caesar_server.web.observing.logs import TextFormatter
+from caesar_server.web.observing.logs import TextFormatter, is_json
+
+logger = logging.getLogger(__name__)
 
 config_option = click.option(
     "--config",
@@ -46,9 +50,25 @@ def read_settings(
     :raises SettingsError: if they cannot be used.
     """
     loaded = load_settings(cli=cli, config=config)
+    _refuse_passwords(cli)
     if loaded.settings.extra_backends:
         import_from_here()
     return loaded
+
+
+def _refuse_passwords(cli: Mapping[str, object]) -> None:
+    """Refuse a password in a flag: every user of a machine sees the command lines of its programs.
+
+    :raises SettingsError: naming the setting.
+    """
+    if has_password(str(cli.get("store", ""))):
+        variable = environment_name("store")
+        raise SettingsError(
+            [
+                f"command line: store: a password does not belong there; set {variable}, or put "
+                "the password into ~/.pgpass"
+            ]
+        )
 
 
 def check_settings(settings: Settings) -> list[str]:
@@ -94,15 +114,24 @@ def write_log(level: str | None) -> None:
 
     :param level: the least severity to show, or None to show nothing.
     """
-    logger = logging.getLogger("caesar_server")
-    for old in list(logger.handlers):
-        logger.removeHandler(old)
+    ours = logging.getLogger("caesar_server")
+    for old in list(ours.handlers):
+        ours.removeHandler(old)
     handler: logging.Handler = logging.NullHandler()
     if level is not None:
         handler = logging.StreamHandler()
         handler.setFormatter(TextFormatter())
-        logger.setLevel(level.upper())
-    logger.addHandler(handler)
+        ours.setLevel(level.upper())
+    ours.addHandler(handler)
+
+
+def announce(settings: Settings, sentence: str, level: int = logging.INFO) -> None:
+    """Say something of the start, in the form that whoever reads the log expects."""
+    if is_json(settings.log_format, sys.stderr):
+        logger.log(level, "%s", sentence)
+    else:
+        prefix = "warning: " if level == logging.WARNING else ""
+        click.echo(prefix + sentence, err=True)
 
 
 def print_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from caesar_server.contract.request import ChatRequest, CompletionRequest, Reque
 from caesar_server.errors import ServerError
 from caesar_server.jobs.adapt import fit
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.running.run import run_events
 from caesar_server.registry import Registry
 
 

@@ -12,8 +12,9 @@ from caesar_server.contract.errors import Cancelled
 
 logger = logging.getLogger(__name__)
 
-#: Why a run was cancelled.
-Reason: TypeAlias = Literal["cancelled", "deadline", "fenced", "shutdown"]
+#: Why a run was cancelled.  ``fenced``: another attempt has begun; ``shutdown``: the server ends,
+#: and the job with it; ``handover``: the server ends, and another process goes on with the job.
+Reason: TypeAlias = Literal["cancelled", "deadline", "fenced", "shutdown", "handover"]
 
 
 class Cancellation:
@@ -95,3 +96,13 @@ def _call(callback: Callable[[], None]) -> None:
     except (Exception, SystemExit):
         # It belongs to a backend; the other callbacks must run all the same.
         logger.exception("an on_cancel callback raised")
+
+
+def cancel_apart(cancellation: Cancellation, reason: Reason) -> None:
+    """Throw the switch from a thread of its own.
+
+    For threads that serve many runs: what a backend does in its callbacks may take a while.
+    """
+    threading.Thread(
+        target=cancellation.cancel, args=(reason,), name="caesar-cancel", daemon=True
+    ).start()

@@ -136,6 +136,7 @@ class RunContext:
         self.job_id = job_id
         self.attempt = attempt
         self.clock: Clock = clock or SystemClock()
+        self._monotonic = self.clock.monotonic
         self.deadline = None if timeout_s is None else self.clock.monotonic() + timeout_s
         self._seed = seed
         self.restored = restored
@@ -177,7 +178,11 @@ class RunContext:
 
     def raise_if_cancelled(self) -> None:
         """Return at once, or raise :class:`~caesar_server.contract.Cancelled`."""
-        if self.cancelled:  # asked once or twice an event
+        # asked once or twice an event, so it is said here what ``cancelled`` says
+        deadline = self.deadline
+        if self.cancellation.reason is None and (deadline is None or self._monotonic() < deadline):
+            return
+        if self.cancelled:
             self.cancellation.raise_if_cancelled()
 
     def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:

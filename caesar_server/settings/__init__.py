@@ -24,6 +24,7 @@ from caesar_server.settings.sources import (
     load_settings,
     set_variable,
 )
+from caesar_server.settings.urls import has_password, without_password
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -36,10 +37,12 @@ __all__ = [
     "environment_name",
     "flag_name",
     "has_flag",
+    "has_password",
     "is_loopback",
     "is_table",
     "load_settings",
     "set_variable",
     "setting_fields",
     "settings_reference",
+    "without_password",
 ]

@@ -184,8 +184,51 @@ class Settings:
         minimum=1,
         maximum=1_000_000,
     )
-    stored_jobs: int = option(
-        1000, help="Finished jobs that are kept in memory.", minimum=0, maximum=10_000_000
+    lease_s: float = option(
+        30.0,
+        help="How long a process may be silent until others take its jobs over.",
+        unit="s",
+        minimum=0.3,
+        maximum=3600,
+    )
+    max_attempts: int = option(
+        3,
+        help="Lost processes that a job may cost until it fails.",
+        minimum=1,
+        maximum=1000,
+    )
+    run_jobs: bool = option(
+        True, help="Run the jobs of durable backends here; off leaves them to worker processes."
+    )
+    job_threads: int | None = option(
+        None,
+        help="Jobs of durable backends a process runs at once; unset: as many as answers.",
+        minimum=1,
+        maximum=4096,
+    )
+    queue_limit: int = option(
+        1000,
+        help="Jobs that may wait for a process to run them; beyond it a new one is refused.",
+        minimum=0,
+        maximum=10_000_000,
+    )
+    store: str | None = option(
+        None,
+        help="Where jobs are kept: memory, sqlite, or a URL; unset: sqlite, in the user's folder.",
+        example="postgresql://caesar@db.internal/caesar",
+    )
+    store_synchronous: Literal["normal", "full"] = option(
+        "normal",
+        help="Whether SQLite waits for the disk at each commit; normal: power loss may undo some.",
+    )
+    stored_jobs: int | None = option(
+        None,
+        help="Finished jobs that are kept; unset: 1000 in memory, 100000 in a database.",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+    stored_days: float = option(
+        30.0, help="Days for which finished jobs are kept.", minimum=0.001, maximum=36_500
     )
     stored_bytes: int = option(
         64 * 1024 * 1024,

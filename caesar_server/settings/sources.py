@@ -95,6 +95,8 @@ def load_settings(
     settings, tree, origins = _combined((*plugins, *sources), problems)
     if settings.keys_file is None:
         settings = replace(settings, keys_file=_default_keys_file())
+    if settings.store in (None, "sqlite"):
+        settings = replace(settings, store=_default_store())
     unset = [name for name in setting_fields() if name not in tree]
     return LoadedSettings(settings, {**dict.fromkeys(unset, "default"), **origins}, warnings)
 
@@ -126,6 +128,12 @@ def _default_keys_file() -> str | None:
     """Return the file of keys of the user who runs this; None for a user without a home."""
     path = platformdirs.user_config_path("caesar-server") / "keys.json"
     return str(path) if path.is_absolute() else None
+
+
+def _default_store() -> str:
+    """Return the database file of the user who runs this; memory for a user without a home."""
+    path = platformdirs.user_state_path("caesar-server") / "jobs.sqlite3"
+    return f"sqlite:///{path}" if path.is_absolute() else "memory"
 
 
 def set_variable(name: str, value: str) -> None:

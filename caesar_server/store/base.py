@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from caesar_server.contract.events import Event, Status
 from caesar_server.contract.request import Request
@@ -34,9 +35,19 @@ class Job:
     :param backend_model: the model's name as that backend knows it.
     :param request: as the backend gets it.
     :param timeout_s: seconds that one attempt may take, or None.
+    :param detached: goes on without its client, and any process may run it; otherwise it belongs
+        to the process that took it in and ends with it.
+    :param durable: its backend resumes from a checkpoint.
+    :param fingerprint: what a repeat of the same request is known by, or None.
     :param attempt: 0 until somebody has claimed it, then counts the claims.
+    :param released: how many of the attempts gave it back through no fault of the job's; they do
+        not count against it.
+    :param owner: the process that runs it, or None while it waits and after its end.
+    :param cancel_requested: somebody asked for its cancel; whoever runs it ends it.
     :param last_seq: the number of the last stored record, 0 for none.
     :param checkpoint: the last state that the backend stored, or None.
+    :param checkpoint_seq: the number of the last record that was stored before or with it.
+    :param error_code: the code of the failure that ended it, or None.
     """
 
     id: str
@@ -48,10 +59,23 @@ class Job:
     account: str = ""
     status: Status = "queued"
     timeout_s: float | None = None
+    detached: bool = False
+    durable: bool = False
+    fingerprint: str | None = None
     attempt: int = 0
+    released: int = 0
+    owner: str | None = None
+    cancel_requested: bool = False
     last_seq: int = 0
     finished_at: float | None = None
     checkpoint: Mapping[str, Any] | None = None
+    checkpoint_seq: int = 0
+    error_code: str | None = None
+
+
+#: How long a detached job stays after its end, however little room there is: whoever follows it,
+#: perhaps in another process, reads it from the store.
+LINGER_S = 60.0
 
 
 class FencedError(Exception):
@@ -62,20 +86,98 @@ class UnknownJobError(LookupError):
     """There is no such job."""
 
 
-class Store(ABC):
-    """Primitives over jobs.  Each method is one atomic step, safe from any thread."""
+class StoreError(Exception):
+    """The store cannot be used: no room, no right to write, no connection, a damaged file.
+
+    The message is a sentence for the operator, without a password.  Nothing of the step that raised
+    it was done; only where the connection to a database was lost during its commit, and did not
+    come back in time, it may have been.  A claim that nobody heard of is given back then.
+    """
+
+
+class Changes(ABC):
+    """Tells one watcher that something in the store may have changed, in whatever process."""
 
     @abstractmethod
-    def create(self, job: Job) -> None:
-        """Add a job that has not begun.
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something may have changed since the last call, or the time is up.
 
-        :raises ValueError: if its id exists.
+        A change by another process is noticed within 100 ms.  May say True for nothing; after a
+        lost connection it does.  One thread at a time.
+
+        :return: whether to look again.
         """
 
     @abstractmethod
-    def claim(self, job_id: str) -> Job:
-        """Count ``attempt`` up and return the job: from now on earlier attempts are fenced.
+    def wake(self) -> None:
+        """Make a :meth:`wait` that blocks return True; safe from any thread."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Release what it holds, and make :meth:`wait` return."""
+
+
+class Store(ABC):
+    """Primitives over jobs.  Each method is one atomic step, safe from any thread.
+
+    What a method has returned from is stored: a crash of the process afterwards does not undo it
+    (how far a crash of the machine can, the store says).  Every method may raise
+    :class:`StoreError`.
+
+    A process that runs jobs has a *lease* under its name, the owner: while it renews it, its jobs
+    are its own.  Once the lease has run out anybody may claim them, which fences the earlier
+    attempt.  Leases are kept on a clock that no change of the time of day moves.
+
+    :cvar shared: whether other processes may have the same jobs.
+    """
+
+    shared: ClassVar[bool] = True
+
+    @abstractmethod
+    def create(self, job: Job, *, wait: bool = True) -> None:
+        """Add a job that has not begun: one that waits, or one that its owner is about to run.
+
+        The latter comes with its ``owner`` and ``attempt`` 1, as if it had been claimed in the same
+        step.
+
+        :param wait: False returns before the job is stored: claims and appends that come later in
+            this process find it, and fail if it could not be stored, but for a moment a read may
+            not.  For jobs that end with their client.
+        :raises ValueError: if its id exists; with ``wait=False`` a later step fails instead.
+        """
+
+    @abstractmethod
+    def claim(self, job_id: str, owner: str, *, attempt: int | None = None) -> Job:
+        """Count ``attempt`` up, make ``owner`` the job's, and return the job.
+
+        From now on earlier attempts are fenced.  A lease of its present owner does not hinder it.
+
+        :param attempt: claim only if this is still the job's attempt.
+        :raises UnknownJobError: if it does not exist.
+        :raises FencedError: if it has ended, or ``attempt`` is not the job's any more.
+        """
+
+    @abstractmethod
+    def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
+        """Claim the oldest detached job of one of ``backends`` that nobody runs.
+
+        Called about once a second by each process that has room, mostly in vain.
+
+        Nobody runs a job that has no owner, or whose owner's lease has run out.  Two processes
+        never get the same.
+
+        :return: the job as :meth:`claim` returns it, or None if there is none.
+        """
+
+    @abstractmethod
+    def release(self, job_id: str, attempt: int, *, forgiven: bool = True) -> None:
+        """Give a job back that did not come to its end: anybody may claim it at once.
+
+        Its attempt is over: what it still appends is fenced.
+
+        :param forgiven: count ``released`` up, so that the attempt does not count against the job.
+        :raises FencedError: if ``attempt`` is not the job's any more, was given back, or it has
+            ended.
         :raises UnknownJobError: if it does not exist.
         """
 
@@ -90,13 +192,41 @@ class Store(ABC):
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one.
 
-        The job's ``status``, ``last_seq`` and ``finished_at`` follow from the records in the same
-        step.
+        The job's ``status``, ``last_seq``, ``finished_at``, ``error_code`` and, at the end,
+        ``owner`` follow from the records in the same step.
 
         :param records: numbered from ``last_seq + 1`` without gaps.
-        :raises FencedError: if ``attempt`` or the numbers are not the job's: nothing was written.
+        :param checkpoint: a JSON object; kept as it is now, until another one replaces it.
+        :raises FencedError: if ``attempt`` or the numbers are not the job's, the attempt was given
+            back or has ended: nothing was written.
         :raises UnknownJobError: if the job does not exist.
+        :raises TypeError: if the checkpoint or an event holds what JSON cannot carry.
         """
+
+    def append_soon(
+        self,
+        job_id: str,
+        attempt: int,
+        records: Sequence[Record],
+        *,
+        checkpoint: Mapping[str, Any] | None = None,
+    ) -> Future[None]:
+        """Begin an :meth:`append` without waiting until it is stored.
+
+        Steps of one process on one job are done in the order in which they were begun.  The
+        future's callbacks are called in whatever thread stores, or in this one if it is done
+        already; they must be short, and may use nothing of the store but this method.
+
+        :return: gets None once it is stored, or the exception of :meth:`append`.
+        """
+        done: Future[None] = Future()
+        try:
+            self.append(job_id, attempt, records, checkpoint=checkpoint)
+        except Exception as error:  # noqa: BLE001 - handed on
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        return done
 
     @abstractmethod
     def job(self, job_id: str) -> Job:
@@ -106,10 +236,69 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def records(self, job_id: str, after_seq: int = 0) -> Sequence[Record]:
+    def records(
+        self, job_id: str, after_seq: int = 0, *, limit: int | None = None
+    ) -> Sequence[Record]:
         """Return the job's records with a number above ``after_seq``, in order.
 
+        :param limit: at most so many.
         :raises UnknownJobError: if it does not exist.
+        """
+
+    @abstractmethod
+    def jobs(
+        self,
+        *,
+        account: str | None = None,
+        statuses: Collection[Status] | None = None,
+        backend: str | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[Job]:
+        """Return jobs, the newest first; of equal moments the larger id first.
+
+        :param account: only of this account; None: of all.
+        :param before: (created_at, id) of the last job of the page before.
+        :param limit: at least 1.
+        """
+
+    @abstractmethod
+    def find(self, account: str, fingerprint: str) -> Job | None:
+        """Return the newest job of the account with this fingerprint, or None."""
+
+    @abstractmethod
+    def positions(self, job_ids: Collection[str]) -> Mapping[str, int]:
+        """Return the number of the last stored record of each of these jobs that exists."""
+
+    @abstractmethod
+    def waiting(self, *, limit: int) -> int:
+        """Return how many detached jobs have no owner and have not ended, counting to ``limit``."""
+
+    @abstractmethod
+    def request_cancel(self, job_id: str) -> Job:
+        """Note that the job is to be cancelled; no effect on one that has ended.
+
+        :return: the job as it then stands.
+        :raises UnknownJobError: if it does not exist.
+        """
+
+    @abstractmethod
+    def cancel_requests(self, owner: str) -> Collection[str]:
+        """Return the ids of this owner's running jobs whose cancel was asked for."""
+
+    @abstractmethod
+    def renew(self, owner: str, lease_s: float) -> None:
+        """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
+
+    @abstractmethod
+    def retire(self, owner: str) -> None:
+        """End a lease at once: what it still holds may be claimed."""
+
+    @abstractmethod
+    def lost(self, *, limit: int = 100) -> Sequence[Job]:
+        """Return running jobs, detached or not, whose owner has no lease any more.
+
+        An attached job that was created without an owner and never claimed is none of them.
         """
 
     @abstractmethod
@@ -117,5 +306,29 @@ class Store(ABC):
         """Remove the job and its records; no error if it does not exist."""
 
     @abstractmethod
+    def prune(
+        self, *, finished_before: float | None = None, keep: int | None = None, limit: int = 1000
+    ) -> int:
+        """Remove finished jobs, the oldest first, at most ``limit``; return how many went.
+
+        Each job goes whole, but not all of them go in one step.
+
+        :param finished_before: those that ended before this Unix time.
+        :param keep: those beyond the newest so many finished ones; detached ones that ended less
+            than :data:`LINGER_S` ago stay all the same.
+        """
+
+    @abstractmethod
+    def changes(self) -> Changes:
+        """Return what tells of changes by any process; it begins with the call."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Return if the store can be read and written.
+
+        :raises StoreError: otherwise.
+        """
+
+    @abstractmethod
     def close(self) -> None:
-        """Release what the store holds."""
+        """Release what the store holds; waits for steps that were begun."""

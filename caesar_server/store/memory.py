@@ -4,54 +4,108 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, ClassVar
 
-from caesar_server.contract.events import (
-    ChoiceFinished,
-    Completed,
-    ContentDelta,
-    Failed,
-    Status,
-    StatusChanged,
-    UsageCounted,
+from caesar_server.contract.events import Status
+from caesar_server.store.base import (
+    LINGER_S,
+    Changes,
+    FencedError,
+    Job,
+    Record,
+    Store,
+    UnknownJobError,
 )
-from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.outcome import advanced, follow_on
+from caesar_server.store.sizes import size_of_job
 
 
 class MemoryStore(Store):
     """Keeps all running jobs and the last ``stored_jobs`` finished ones.
 
+    Detached ones stay for :data:`LINGER_S` in any case.
+
     :param stored_jobs: 0 keeps no job beyond its end.
     :param stored_bytes: what finished jobs may take together, by a rough estimate.  A job can be
         large: millions of tokens, or a request of megabytes.
+    :param monotonic: the clock of the leases, in seconds from an arbitrary start; never goes back.
     """
 
-    def __init__(self, stored_jobs: int = 1000, stored_bytes: int = 64 * 1024 * 1024) -> None:
+    shared: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        stored_jobs: int = 1000,
+        stored_bytes: int = 64 * 1024 * 1024,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stored_jobs = stored_jobs
         self._stored_bytes = stored_bytes
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._records: dict[str, list[Record]] = {}
+        #: (created_at, id) of every job, in order.
+        self._order: list[tuple[float, str]] = []
+        #: Those that have not ended, in the order of their creation.
+        self._unfinished: dict[str, None] = {}
         #: Bytes of each finished job, the oldest first.
         self._finished: dict[str, int] = {}
         self._finished_bytes = 0
+        #: Until when detached jobs stay after their end.
+        self._linger: dict[str, float] = {}
+        self._by_fingerprint: dict[tuple[str, str], list[str]] = {}
+        #: When each owner's lease runs out.
+        self._leases: dict[str, float] = {}
+        self._watchers: list[MemoryChanges] = []
 
-    def create(self, job: Job) -> None:
-        """Add a job that has not begun."""
-        with self._lock:
+    def create(self, job: Job, *, wait: bool = True) -> None:
+        """Add a job that has not begun; it is stored at once, whatever ``wait`` says."""
+        with self._changing():
             if job.id in self._jobs:
                 raise ValueError(f"job {job.id} exists")
             self._jobs[job.id] = job
             self._records[job.id] = []
+            self._unfinished[job.id] = None
+            insort(self._order, (job.created_at, job.id))
+            if job.fingerprint is not None:
+                known = self._by_fingerprint.setdefault((job.account, job.fingerprint), [])
+                known.append(job.id)
 
-    def claim(self, job_id: str) -> Job:
-        """Count ``attempt`` up and return the job."""
-        with self._lock:
+    def claim(self, job_id: str, owner: str, *, attempt: int | None = None) -> Job:
+        """Count ``attempt`` up, make ``owner`` the job's, and return the job."""
+        with self._changing():
             job = self._get(job_id)
-            job = self._jobs[job_id] = replace(job, attempt=job.attempt + 1)
-            return job
+            if job.finished_at is not None:
+                raise FencedError(f"job {job_id} has ended")
+            if attempt is not None and job.attempt != attempt:
+                raise FencedError(f"job {job_id} is at attempt {job.attempt}")
+            return self._claim(job, owner)
+
+    def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
+        """Claim the oldest detached job of one of ``backends`` that nobody runs."""
+        with self._changing():
+            free = (
+                job
+                for job in map(self._jobs.__getitem__, self._unfinished)
+                if job.detached and job.backend in backends and not self._is_leased(job.owner)
+            )
+            oldest = min(free, key=_moment, default=None)
+            return None if oldest is None else self._claim(oldest, owner)
+
+    def release(self, job_id: str, attempt: int, *, forgiven: bool = True) -> None:
+        """Give a job back that did not come to its end."""
+        with self._changing():
+            job = self._get(job_id)
+            self._fence(job, attempt)
+            self._jobs[job_id] = replace(job, owner=None, released=job.released + forgiven)
 
     def append(
         self,
@@ -64,11 +118,11 @@ class MemoryStore(Store):
         """Add records to the job of this attempt, and the checkpoint if there is one."""
         # As other stores keep it; the backend may go on changing what it gave.
         state = None if checkpoint is None else json.loads(json.dumps(checkpoint))
-        with self._lock:
+        with self._changing():
             job = self._get(job_id)
-            expected = list(range(job.last_seq + 1, job.last_seq + 1 + len(records)))
-            if job.attempt != attempt or [record.seq for record in records] != expected:
-                raise FencedError(f"job {job_id} is at attempt {job.attempt}, seq {job.last_seq}")
+            self._fence(job, attempt)
+            if not follow_on(job.last_seq + 1, records):
+                raise FencedError(f"job {job_id} is at seq {job.last_seq}")
             self._jobs[job_id] = job = advanced(job, records, state)
             self._records[job_id].extend(records)
             if job.finished_at is not None:
@@ -79,24 +133,146 @@ class MemoryStore(Store):
         with self._lock:
             return self._get(job_id)
 
-    def records(self, job_id: str, after_seq: int = 0) -> Sequence[Record]:
+    def records(
+        self, job_id: str, after_seq: int = 0, *, limit: int | None = None
+    ) -> Sequence[Record]:
         """Return the job's records with a number above ``after_seq``."""
+        first = max(0, after_seq)
         with self._lock:
             self._get(job_id)
-            return tuple(self._records[job_id][max(0, after_seq) :])
+            return tuple(self._records[job_id][first : None if limit is None else first + limit])
+
+    def jobs(
+        self,
+        *,
+        account: str | None = None,
+        statuses: Collection[Status] | None = None,
+        backend: str | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[Job]:
+        """Return jobs, the newest first."""
+        with self._lock:
+            end = len(self._order) if before is None else bisect_left(self._order, before)
+            newest_first = (self._jobs[self._order[place][1]] for place in range(end - 1, -1, -1))
+            fitting = (
+                job
+                for job in newest_first
+                if (account is None or job.account == account)
+                and (statuses is None or job.status in statuses)
+                and (backend is None or job.backend == backend)
+            )
+            return tuple(islice(fitting, limit))
+
+    def find(self, account: str, fingerprint: str) -> Job | None:
+        """Return the newest job of the account with this fingerprint, or None."""
+        with self._lock:
+            known = self._by_fingerprint.get((account, fingerprint), ())
+            return max(map(self._jobs.__getitem__, known), key=_moment, default=None)
+
+    def positions(self, job_ids: Collection[str]) -> Mapping[str, int]:
+        """Return the number of the last stored record of each of these jobs that exists."""
+        with self._lock:
+            return {id: self._jobs[id].last_seq for id in job_ids if id in self._jobs}
+
+    def waiting(self, *, limit: int) -> int:
+        """Return how many detached jobs have no owner, counting up to ``limit``."""
+        with self._lock:
+            waiting = (
+                job
+                for job in map(self._jobs.__getitem__, self._unfinished)
+                if job.detached and job.owner is None
+            )
+            return sum(1 for _ in islice(waiting, limit))
+
+    def request_cancel(self, job_id: str) -> Job:
+        """Note that the job is to be cancelled; no effect on one that has ended."""
+        with self._changing():
+            job = self._get(job_id)
+            if job.finished_at is None:
+                self._jobs[job_id] = job = replace(job, cancel_requested=True)
+            return job
+
+    def cancel_requests(self, owner: str) -> Collection[str]:
+        """Return the ids of this owner's running jobs whose cancel was asked for."""
+        with self._lock:
+            running = map(self._jobs.__getitem__, self._unfinished)
+            return {job.id for job in running if job.cancel_requested and job.owner == owner}
+
+    def renew(self, owner: str, lease_s: float) -> None:
+        """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
+        with self._lock:
+            now = self._monotonic()
+            for gone in [name for name, ends in self._leases.items() if ends <= now]:
+                del self._leases[gone]
+            self._leases[owner] = now + lease_s
+
+    def retire(self, owner: str) -> None:
+        """End a lease at once."""
+        with self._changing():
+            self._leases.pop(owner, None)
+
+    def lost(self, *, limit: int = 100) -> Sequence[Job]:
+        """Return running jobs, detached or not, whose owner has no lease any more."""
+        with self._lock:
+            running = map(self._jobs.__getitem__, self._unfinished)
+            lost = (job for job in running if job.owner and not self._is_leased(job.owner))
+            return tuple(islice(lost, limit))
 
     def delete(self, job_id: str) -> None:
         """Remove the job and its records."""
-        with self._lock:
+        with self._changing():
             self._delete(job_id)
+
+    def prune(
+        self, *, finished_before: float | None = None, keep: int | None = None, limit: int = 1000
+    ) -> int:
+        """Remove finished jobs, the oldest first."""
+        with self._changing():
+            beyond = 0 if keep is None else max(0, len(self._finished) - keep)
+            old = [
+                id
+                for number, id in enumerate(self._finished)
+                if (number < beyond and not self._lingers(id))
+                or _ended_before(self._jobs[id], finished_before)
+            ][:limit]
+            for id in old:
+                self._delete(id)
+            return len(old)
+
+    def changes(self) -> MemoryChanges:
+        """Return what tells of changes; it begins with the call."""
+        with self._lock:
+            watcher = MemoryChanges(self._forget)
+            self._watchers.append(watcher)
+            return watcher
+
+    def check(self) -> None:
+        """Return: memory can always be read and written."""
 
     def close(self) -> None:
         """Forget everything."""
-        with self._lock:
-            self._jobs.clear()
-            self._records.clear()
-            self._finished.clear()
+        with self._changing():
+            for held in (self._jobs, self._records, self._order, self._unfinished, self._finished):
+                held.clear()
+            self._by_fingerprint.clear()
+            self._leases.clear()
+            self._linger.clear()
             self._finished_bytes = 0
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock, then tell whoever watches."""
+        with self._lock:
+            yield
+            watchers = tuple(self._watchers)
+        for watcher in watchers:
+            watcher.wake()
+
+    def _forget(self, watcher: MemoryChanges) -> None:
+        with self._lock:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
 
     def _get(self, job_id: str) -> Job:
         try:
@@ -104,77 +280,80 @@ class MemoryStore(Store):
         except KeyError:
             raise UnknownJobError(job_id) from None
 
+    def _claim(self, job: Job, owner: str) -> Job:
+        job = self._jobs[job.id] = replace(job, attempt=job.attempt + 1, owner=owner)
+        return job
+
+    def _fence(self, job: Job, attempt: int) -> None:
+        if job.attempt != attempt or job.owner is None:
+            raise FencedError(f"job {job.id} is at attempt {job.attempt}, owner {job.owner}")
+
+    def _is_leased(self, owner: str | None) -> bool:
+        return owner is not None and self._leases.get(owner, 0.0) > self._monotonic()
+
     def _delete(self, job_id: str) -> None:
-        self._jobs.pop(job_id, None)
-        self._records.pop(job_id, None)
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return
+        del self._records[job_id]
+        del self._order[bisect_left(self._order, _moment(job))]
+        self._unfinished.pop(job_id, None)
         self._finished_bytes -= self._finished.pop(job_id, 0)
+        self._linger.pop(job_id, None)
+        if job.fingerprint is not None:
+            known = self._by_fingerprint[job.account, job.fingerprint]
+            known.remove(job_id)
+            if not known:
+                del self._by_fingerprint[job.account, job.fingerprint]
 
     def _finish(self, job: Job) -> None:
         """Count a finished job, and forget the oldest ones that there is no room for."""
-        size = _size_of(job.request) + sum(map(_size, self._records[job.id]))
-        self._finished_bytes += size - self._finished.get(job.id, 0)
+        del self._unfinished[job.id]
+        size = size_of_job(job, self._records[job.id])
+        self._finished_bytes += size
         self._finished[job.id] = size
+        if job.detached:
+            self._linger[job.id] = self._monotonic() + LINGER_S
         while len(self._finished) > self._stored_jobs or self._finished_bytes > self._stored_bytes:
-            self._delete(next(iter(self._finished)))
+            oldest = next((id for id in self._finished if not self._lingers(id)), None)
+            if oldest is None:
+                return
+            self._delete(oldest)
+
+    def _lingers(self, job_id: str) -> bool:
+        return job_id in self._linger and self._linger[job_id] > self._monotonic()
 
 
-#: What a record or another object takes besides its text, measured roughly.
-_RECORD_BYTES = 250
-_OBJECT_BYTES = 50
+class MemoryChanges(Changes):
+    """Is woken by each change of a :class:`MemoryStore`."""
+
+    def __init__(self, forget: Callable[[MemoryChanges], None]) -> None:
+        """:param forget: told at :meth:`close`."""
+        self._forget = forget
+        self._changed = threading.Event()
+        self._closed = False
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something has changed since the last call, or the time is up."""
+        changed = self._changed.wait(timeout_s)
+        if not self._closed:
+            self._changed.clear()
+        return changed
+
+    def wake(self) -> None:
+        """Make a :meth:`wait` that blocks return True."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """Hear of nothing any more, and make :meth:`wait` return."""
+        self._closed = True
+        self._changed.set()
+        self._forget(self)
 
 
-def _size(record: Record) -> int:
-    """Return about how many bytes a record takes."""
-    event = record.event
-    # nearly all are of these two kinds
-    if isinstance(event, ContentDelta) and event.logprobs is None:
-        return _RECORD_BYTES + len(event.text)
-    if isinstance(event, (ChoiceFinished, UsageCounted)):
-        return _RECORD_BYTES
-    return _RECORD_BYTES + _size_of(event)
+def _moment(job: Job) -> tuple[float, str]:
+    return job.created_at, job.id
 
 
-def _size_of(value: object) -> int:
-    """Return about how many bytes a value takes; a client may nest what it sends deeply."""
-    size, left = 0, [value]
-    while left:
-        item = left.pop()
-        if item is None or item is False or item == ():
-            continue
-        size += _OBJECT_BYTES
-        if isinstance(item, str):
-            size += len(item)
-        elif isinstance(item, Mapping):
-            left += item.keys()
-            left += item.values()
-        elif isinstance(item, (tuple, list)):
-            if item and isinstance(item[0], int):  # token ids, perhaps millions
-                size += _OBJECT_BYTES * len(item)
-            else:
-                left += item
-        else:
-            # the contract's dataclasses have slots; numbers have none
-            left += (getattr(item, name) for name in getattr(item, "__slots__", ()))
-    return size
-
-
-def advanced(job: Job, records: Sequence[Record], checkpoint: Mapping[str, Any] | None) -> Job:
-    """Return ``job`` as it stands after ``records``."""
-    status, finished_at = job.status, job.finished_at
-    for record in records:
-        if isinstance(record.event, StatusChanged):
-            status = record.event.status
-        elif isinstance(record.event, (Completed, Failed)):
-            status = _final(record)
-            finished_at = record.created_at
-    return replace(
-        job,
-        status=status,
-        finished_at=finished_at,
-        last_seq=job.last_seq + len(records),
-        checkpoint=job.checkpoint if checkpoint is None else checkpoint,
-    )
-
-
-def _final(record: Record) -> Status:
-    return "completed" if isinstance(record.event, Completed) else "failed"
+def _ended_before(job: Job, moment: float | None) -> bool:
+    return moment is not None and job.finished_at is not None and job.finished_at < moment

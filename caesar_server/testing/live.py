@@ -107,12 +107,14 @@ class LiveServer:
         return SseClient(self.base_url, **kwargs)
 
     def start(self) -> None:
-        """Bind a free port and begin to serve."""
+        """Bind a free port and begin to serve, and to look for jobs of durable backends."""
         self._server = _Server(self._app)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="live-server", daemon=True
         )
         self._thread.start()
+        if (services := self._services()) is not None:
+            services.start()
 
     def stop(self) -> None:
         """Stop serving and end everything; may be called more than once.
@@ -125,11 +127,15 @@ class LiveServer:
         server.shutdown()
         if self._thread is not None:
             self._thread.join()
-        services = getattr(self._app, "extensions", {}).get(EXTENSION)
-        if isinstance(services, Services):
+        if (services := self._services()) is not None:
             services.close()
         if left := server.hang_up(self._end_timeout_s):
             raise RuntimeError(f"{len(left)} requests did not end within {self._end_timeout_s} s")
+
+    def _services(self) -> Services | None:
+        """Return the parts of the server's own app; None for another one."""
+        found = getattr(self._app, "extensions", {}).get(EXTENSION)
+        return found if isinstance(found, Services) else None
 
     def __enter__(self) -> LiveServer:
         self.start()

@@ -11,7 +11,7 @@ from caesar_server.contract import Backend, Clock, Event, Request
 from caesar_server.contract.context import StoredFile
 from caesar_server.jobs.calls import seed_of
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.running.run import run_events
 
 
 def make_context(

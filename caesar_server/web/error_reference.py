@@ -11,12 +11,20 @@ from typing import Any
 from caesar_server import errors
 from caesar_server.contract import errors as contract_errors
 from caesar_server.contract.errors import BackendError, ErrorInfo, RequestRejectedError
-from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED, ServerError
+from caesar_server.errors import (
+    ATTEMPTS,
+    CANCELLED,
+    DEADLINE,
+    SHUTDOWN,
+    UNEXPECTED,
+    WORKER_LOST,
+    ServerError,
+)
 
 ErrorClass = type[ServerError] | type[BackendError]
 
 #: The errors that no class stands for.
-VALUES = (UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE)
+VALUES = (UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE, WORKER_LOST, ATTEMPTS)
 
 #: Statuses below 500 that openai-python 3.57 and openai-node 6.49 repeat unless told not to.
 _REPEATED_STATUSES = (408, 409, 429)

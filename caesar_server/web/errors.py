@@ -18,8 +18,10 @@ from caesar_server.errors import (
     MethodNotAllowedError,
     NotFoundError,
     ServerError,
+    StoreUnavailableError,
     UnsupportedMediaTypeError,
 )
+from caesar_server.store.base import StoreError
 from caesar_server.web.observing.exchange import note_code
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(
         AnswerError, lambda error: render_error(error.info, started=error.started)
     )
+    app.register_error_handler(StoreError, _render_store_error)
     app.register_error_handler(HTTPException, _render_http_exception)
     app.register_error_handler(Exception, _render_unexpected)
 
@@ -123,6 +126,14 @@ def _translated(error: HTTPException) -> ServerError:
     if error.code is not None and error.code < 500:
         return BadRequestError(error.description or error.name)
     return ServerError(UNEXPECTED.message)
+
+
+def _render_store_error(error: StoreError) -> Response:
+    # its sentence names files and hosts, which are the operator's
+    logger.error("the store of the jobs cannot be used, request %s: %s", g.get("request_id"), error)
+    return render_error(
+        StoreUnavailableError("The server cannot store jobs now; try again in a moment").info()
+    )
 
 
 def _render_unexpected(error: Exception) -> Response:

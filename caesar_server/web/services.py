@@ -42,6 +42,14 @@ class Services:
     metrics: ServerMetrics
     closers: Sequence[Callable[[], None]]
 
+    def start(self) -> None:
+        """Begin to look for jobs that wait or whose process is lost.
+
+        For hosts, in each process once it has forked.  An app that is never told so begins with its
+        first job of a durable backend.
+        """
+        self.runner.start()
+
     def close(self) -> None:
         """Cancel what runs, then close all parts.  May be called more than once."""
         for close in self.closers:

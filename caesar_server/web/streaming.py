@@ -11,7 +11,7 @@ from flask import Response
 from caesar_server.contract import sse
 from caesar_server.contract.events import Event, Failed
 from caesar_server.errors import UNEXPECTED
-from caesar_server.jobs.runner import Followed
+from caesar_server.jobs.following.follower import Following
 from caesar_server.store.base import Record
 from caesar_server.web.errors import AnswerError, error_object
 from caesar_server.web.observing.answered_by import started_headers
@@ -27,7 +27,7 @@ Mapper = Callable[[Event], Sequence[Mapping[str, Any]]]
 
 
 def stream_response(
-    followed: Followed,
+    followed: Following,
     to_chunks: Mapper,
     *,
     watch: Callable[[Callable[[], None]], Callable[[], None]],
@@ -64,7 +64,7 @@ def stream_response(
     return response
 
 
-def _first_records(followed: Followed, wait_s: float) -> list[Record]:
+def _first_records(followed: Following, wait_s: float) -> list[Record]:
     """Return the records up to the backend's first event, or what is there when time is up."""
     records: list[Record] = []
     while not _shows_backend(records) and not followed.drained:
@@ -98,7 +98,7 @@ class FrameStream:
 
     def __init__(
         self,
-        followed: Followed,
+        followed: Following,
         to_chunks: Mapper,
         first: Sequence[Record],
         heartbeat_s: float,
@@ -120,7 +120,7 @@ class FrameStream:
         return next(self._writes)
 
     def close(self) -> None:
-        """End the stream; a job that is not durable is cancelled.  Called by the WSGI server."""
+        """End the stream, and an attached job with it.  Called by the WSGI server."""
         self._on_end()
         self._end_watch()
         self._writes.close()

@@ -29,7 +29,7 @@ from caesar_server.contract import (
 )
 from caesar_server.contract.options import parse_options
 from caesar_server.errors import CANCELLED
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.running.run import run_events
 from caesar_server.registry import extra_candidates
 from caesar_server.testing import check_backend, collect_events, make_context
 

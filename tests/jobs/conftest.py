@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +15,16 @@ import pytest
 from caesar_server.contract import Backend, CompletionRequest, Request
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer
-from caesar_server.jobs.runner import Followed, Runner, new_job
+from caesar_server.jobs.detached import JobLimits
+from caesar_server.jobs.following.follower import Following
+from caesar_server.jobs.runner import Runner, new_job
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.store.base import Job, Record, Store
 from caesar_server.store.memory import MemoryStore
+from caesar_server.store.sql.revisions import upgrade
+from caesar_server.store.sql.sqlite import SqliteDatabase
+from caesar_server.store.sql.store import SqlStore
 from caesar_server.testing import FakeClock, scripted_backend
 
 #: Seconds within which everything here happens, unless it never does.
@@ -30,8 +37,51 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
+def store(clock: FakeClock) -> MemoryStore:
+    return MemoryStore(monotonic=clock.monotonic)
+
+
+def sqlite_store(path: Path) -> Store:
+    """Return a store over a database file that is there."""
+    return SqlStore(SqliteDatabase(path))
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a SQLite database with the store's tables, to be copied: making it is slow."""
+    path = tmp_path_factory.mktemp("database") / "empty.sqlite3"
+    upgrade(SqliteDatabase(path))
+    return path
+
+
+@pytest.fixture
+def database(empty_database: Path, tmp_path: Path) -> Path:
+    """The file of a SQLite database of this test alone."""
+    return Path(shutil.copy(empty_database, tmp_path / "jobs.sqlite3"))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def any_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """Each kind of store in turn."""
+    if request.param == "memory":
+        store: Store = MemoryStore()
+    else:
+        store = sqlite_store(request.getfixturevalue("database"))
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def stores(request: pytest.FixtureRequest) -> Iterator[tuple[Store, Store]]:
+    """The same jobs as two processes see them."""
+    if request.param == "memory":
+        pair: tuple[Store, Store] = (MemoryStore(),) * 2
+    else:
+        path = request.getfixturevalue("database")
+        pair = sqlite_store(path), sqlite_store(path)
+    yield pair
+    for store in pair:
+        store.close()
 
 
 @pytest.fixture
@@ -92,11 +142,10 @@ class Parts:
             timeout_s=timeout_s,
         )
 
-    def follow(self, job: Job | None = None, **options: Any) -> Followed:
-        """Run a job in the pool."""
+    def follow(self, job: Job | None = None, **options: Any) -> Following:
+        """Run a job in a pool, by the road that it takes."""
         job = job or self.new()
-        capabilities = self.registry.resolve(job.model).backend.capabilities
-        return self.runner.follow(job, capabilities, **options)
+        return self.runner.submit(job) if job.detached else self.runner.follow(job, **options)
 
     def inline(self, job: Job | None = None) -> list[Record]:
         """Run a job in this thread, to its end."""
@@ -122,6 +171,7 @@ def make_parts(
         clock: SchedulingClock = clock,
         settings: Mapping[str, Any] | None = None,
         observer: Observer | None = None,
+        job_limits: Mapping[str, Any] | None = None,
         **capabilities: Any,
     ) -> Parts:
         if not isinstance(backends, Mapping):
@@ -135,6 +185,7 @@ def make_parts(
             clock=clock,
             limit=limit,
             feed_events=feed_events,
+            job_limits=JobLimits(**{"threads": limit, **(job_limits or {})}),
             observer=observer,
         )
         made.append(Parts(runner, registry, store, clock))
@@ -147,10 +198,10 @@ def make_parts(
 
 
 @pytest.fixture
-def drain() -> Callable[[Followed], list[Record]]:
+def drain() -> Callable[[Following], list[Record]]:
     """Take all records of a followed job until its end."""
 
-    def take_all(followed: Followed) -> list[Record]:
+    def take_all(followed: Following) -> list[Record]:
         records: list[Record] = []
         while not followed.drained:
             taken = followed.take(WITHIN_S)

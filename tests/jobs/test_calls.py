@@ -32,7 +32,7 @@ from caesar_server.contract import (
 from caesar_server.errors import CANCELLED, DEADLINE, UNEXPECTED
 from caesar_server.jobs.calls import RegistryCaller
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.running.run import run_events
 from caesar_server.settings import ModelRoute
 from caesar_server.testing import FakeClock, Gate, scripted_backend
 

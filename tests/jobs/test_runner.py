@@ -44,7 +44,7 @@ from caesar_server.jobs.clock import SystemClock
 from caesar_server.jobs.context import NoMetrics
 from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
-from caesar_server.store.base import Job, Record, UnknownJobError
+from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import Gate, scripted_backend
 
@@ -117,12 +117,11 @@ def test_no_thread_starts_before_the_first_pooled_job(make_parts):
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_both_roads_tell_and_store_the_same(make_parts, drain, store, durable):
+def test_all_roads_tell_and_store_the_same(make_parts, drain, store, durable):
+    told = make_parts(ANSWER).inline()
     parts = make_parts(ANSWER, durable=durable)
-    inline, followed = parts.new(), parts.new()
-    told = parts.inline(inline)
+    followed = parts.new()
     assert drain(parts.follow(followed)) == told
-    assert list(store.records(inline.id)) == told
     assert list(store.records(followed.id)) == told
     assert store.job(followed.id).status == "completed"
 
@@ -132,7 +131,7 @@ def test_the_follower_knows_the_job(make_parts, drain):
     job = parts.new()
     followed = parts.follow(job)
     drain(followed)
-    assert followed.job == replace(job, attempt=1)
+    assert followed.job == replace(job, attempt=1, owner=followed.job.owner)
 
 
 def test_a_new_job_has_an_id_of_its_own_and_what_it_was_made_of():
@@ -173,7 +172,7 @@ def test_prepare_finds_the_backend_and_makes_the_request_fit(make_parts):
 
 def test_prepare_starts_and_stores_nothing(make_parts):
     class NoStore(MemoryStore):
-        def create(self, job: Job) -> None:
+        def create(self, job: Job, *, wait: bool = True) -> None:
             raise AssertionError
 
     backend = scripted_backend(ANSWER)
@@ -323,19 +322,18 @@ def test_an_inline_run_whose_reader_raises_gives_its_place_back(make_parts):
     assert parts.runner.running == 0
 
 
-@pytest.mark.parametrize("road", ["inline", "follow"])
+@pytest.mark.parametrize("road", ["inline", "follow", "submit"])
 def test_a_backend_that_cannot_be_loaded_gives_the_place_back_and_leaves_no_job(
     make_parts, store, road
 ):
     parts = make_parts({"first": scripted_backend([]), "broken": CannotOpen}, limit=1)
-    job = replace(parts.new(), model="broken")
-    capabilities = CannotOpen.capabilities
+    job = replace(parts.new(), model="broken", backend="broken", detached=road == "submit")
     for _ in range(3):
         with pytest.raises(BackendLoadError):
             if road == "inline":
                 parts.inline(job)
             else:
-                parts.runner.follow(job, capabilities)
+                getattr(parts.runner, road)(job)
     assert parts.runner.running == 0
     with pytest.raises(UnknownJobError):
         store.job(job.id)
@@ -366,13 +364,9 @@ class FailingStore(MemoryStore):
         super().__init__()
         self.methods = methods
 
-    def create(self, job: Job) -> None:
+    def create(self, job: Job, *, wait: bool = True) -> None:
         self._fail("create")
         super().create(job)
-
-    def claim(self, job_id: str) -> Job:
-        self._fail("claim")
-        return super().claim(job_id)
 
     def delete(self, job_id: str) -> None:
         self._fail("delete")
@@ -391,22 +385,21 @@ class FailingStore(MemoryStore):
 
     def _fail(self, method: str) -> None:
         if method in self.methods:
-            raise OSError("disk full")
+            raise StoreError("disk full")
 
 
-@pytest.mark.parametrize("methods", [("create",), ("claim",), ("claim", "delete")])
+@pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("road", ["inline", "follow"])
-def test_a_store_that_fails_at_the_beginning_does_not_keep_the_place(make_parts, road, methods):
-    parts = make_parts(ANSWER, limit=1, store=FailingStore(*methods))
+def test_a_store_that_fails_at_the_beginning_does_not_keep_the_place(make_parts, road, durable):
+    parts = make_parts(ANSWER, limit=1, store=FailingStore("create"), durable=durable)
     for _ in range(3):
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(StoreError, match="disk full"):
             getattr(parts, road)()
     assert parts.runner.running == 0
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_a_store_that_fails_later_ends_the_job_for_its_follower(make_parts, drain, caplog, durable):
-    parts = make_parts(ANSWER, limit=1, store=FailingStore("append"), durable=durable)
+def test_a_store_that_fails_later_ends_the_job_for_its_client(make_parts, drain, caplog):
+    parts = make_parts(ANSWER, limit=1, store=FailingStore("append"))
     for road in (parts.inline, lambda: drain(parts.follow())):
         records = road()
         assert records[-1].event == Failed(UNEXPECTED)
@@ -431,7 +424,7 @@ def test_a_job_that_is_deleted_while_it_runs_ends_for_its_follower(make_parts, d
 
 def test_a_job_that_another_process_took_over_ends_for_its_follower(make_parts, drain, store):
     def take_over(context: Context) -> None:
-        store.claim(context.job_id)
+        store.claim(context.job_id, "another")
 
     parts = make_parts([ContentDelta("a"), take_over, *ANSWER])
     job = parts.new()
@@ -466,7 +459,7 @@ def test_leaving_cancels_a_job_that_is_not_durable(make_parts, store, eventually
 def test_a_durable_job_goes_on_without_its_follower_and_is_stored(make_parts, store, eventually):
     gate = Gate()
     more = [ContentDelta("b")] * 100  # far more than the feed holds
-    parts = make_parts([ContentDelta("a"), gate, *more, *ANSWER], durable=True, feed_events=4)
+    parts = make_parts([ContentDelta("a"), gate, *more, *ANSWER], durable=True)
     job = parts.new()
     followed = parts.follow(job)
     gate.wait_until_reached()
@@ -477,9 +470,8 @@ def test_a_durable_job_goes_on_without_its_follower_and_is_stored(make_parts, st
     assert store.job(job.id).status == "completed"
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_leaving_wakes_a_backend_that_waits_for_its_slow_reader(make_parts, eventually, durable):
-    backend = scripted_backend([ContentDelta("a")] * 50 + ANSWER, durable=durable)
+def test_leaving_wakes_a_backend_that_waits_for_its_slow_reader(make_parts, eventually):
+    backend = scripted_backend([ContentDelta("a")] * 50 + ANSWER)
     parts = make_parts(backend, feed_events=4)
     followed = parts.follow()
     backend.script.wait_for(lambda script: script.yielded >= 3)
@@ -545,14 +537,13 @@ def test_the_end_of_a_run_does_not_wait_for_its_slow_reader(make_parts, drain, e
     assert events_of(drain(followed)) == [QUEUED, *ANSWER]
 
 
-@pytest.mark.parametrize("durable", [False, True])
-def test_what_came_with_the_request_stays_in_this_process(make_parts, drain, durable):
+def test_what_came_with_the_request_stays_in_this_process(make_parts, drain, store):
     seen: list[Forwarded] = []
-    parts = make_parts([lambda context: seen.append(context.forwarded), *ANSWER], durable=durable)
+    parts = make_parts([lambda context: seen.append(context.forwarded), *ANSWER])
     forwarded = Forwarded(api_key="key")
     drain(parts.follow(forwarded=forwarded))
-    # a durable job may be taken over where nobody has it: it must not have it anywhere
-    assert seen == [Forwarded() if durable else forwarded]
+    list(parts.runner.run_inline(parts.new(), forwarded=forwarded))
+    assert seen == [forwarded, forwarded]
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -562,8 +553,9 @@ def test_a_run_can_be_cancelled_by_the_id_of_its_job(make_parts, drain, durable)
     followed, other = parts.follow(), parts.follow()
     gate.wait_until_reached()
     gate.wait_until_reached()
-    parts.runner.cancel(followed.job.id)
-    parts.runner.cancel(followed.job.id)
+    cancel = parts.runner.cancel_stored if durable else parts.runner.cancel
+    cancel(followed.job.id)
+    cancel(followed.job.id)
     assert events_of(drain(followed)) == [QUEUED, Failed(CANCELLED)]
     gate.open()
     assert events_of(drain(other)) == [QUEUED, *ANSWER]
@@ -627,20 +619,30 @@ class Watcher:
 
 
 @pytest.mark.parametrize("store", [MemoryStore(), FailingStore("append")])
-@pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("steps", [ANSWER, [ValueError("broken")], [ContentDelta("a")]])
 @pytest.mark.parametrize("road", ["inline", "pooled"])
 def test_an_observer_hears_each_record_once_and_of_the_end_once(
-    make_parts, drain, road, steps, durable, store
+    make_parts, drain, road, steps, store
 ):
     watcher = Watcher()
-    parts = make_parts(steps, store=store, durable=durable, observer=watcher)
+    parts = make_parts(steps, store=store, observer=watcher)
     job = parts.new()
     told = parts.inline(job) if road == "inline" else drain(parts.follow(job))
     (tally,) = watcher.tallies
     assert tally.job.id == job.id
     assert tally.records == told
     assert tally.ends == 1
+
+
+@pytest.mark.parametrize("steps", [ANSWER, [ValueError("broken")], [ContentDelta("a")]])
+def test_an_observer_hears_of_a_detached_run_too(make_parts, drain, steps, eventually):
+    watcher = Watcher()
+    parts = make_parts(steps, durable=True, observer=watcher)
+    told = drain(parts.follow())
+    (tally,) = watcher.tallies
+    eventually(lambda: tally.ends == 1)
+    assert tally.records == told
+    assert tally.threads[0].startswith("caesar-job")
 
 
 def test_an_observer_hears_of_a_run_that_was_left(make_parts, store):
@@ -754,7 +756,10 @@ def test_close_cancels_all_runs_and_leaves_no_thread(make_parts, drain, store, d
     assert run_threads() == []
     for followed in running:
         assert events_of(drain(followed)) == [QUEUED, Failed(SHUTDOWN)]
-        assert store.records(followed.job.id)[-1].event == Failed(SHUTDOWN)
+        stored = events_of(store.records(followed.job.id))
+        # a durable job waits for another process
+        assert stored == ([QUEUED] if durable else [QUEUED, Failed(SHUTDOWN)])
+        assert store.job(followed.job.id).owner is None
 
 
 @pytest.mark.parametrize("road", ["inline", "follow"])

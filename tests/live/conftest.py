@@ -22,7 +22,8 @@ DEADLINE_S = 30.0
 
 #: ``ticks`` never ends, nor does ``silent``, which says nothing; ``steps`` waits for a file before
 #: each delta; ``busy`` declares that it computes; ``slow`` answers after ``tenths`` tenths of a
-#: second; each run that is over leaves a line in the file ``journal``.
+#: second; ``lasting`` is durable and waits for a file before each word of its text; each run
+#: that is over leaves a line in the file ``journal``.
 BACKENDS = """
 import os
 from dataclasses import dataclass
@@ -92,6 +93,24 @@ class SlowBackend(Backend):
             yield ContentDelta("x" * 1_000_000)
         yield ChoiceFinished()
         yield Completed()
+
+
+class LastingBackend(Backend):
+    capabilities = Capabilities(durable=True)
+
+    def run(self, request, context):
+        text = (context.restored or {}).get("text")
+        if text is None:
+            note(f"found {request.prompts[0]}")
+            text = f"found by {os.getpid()} "
+            context.checkpoint({"text": text})
+        note(f"attempt {context.attempt} {request.prompts[0]}")
+        for number, word in enumerate(text.split()):
+            while not os.path.exists(f"word-{number}"):
+                context.sleep(0.01)
+            yield ContentDelta(word + " ")
+        yield ChoiceFinished()
+        yield Completed()
 """
 
 
@@ -122,7 +141,7 @@ def environment(flags: tuple[str, ...]) -> dict[str, str]:
     return {f"CAESAR_SERVER_{name}": value for name, value in zip(names, flags[1::2], strict=True)}
 
 
-_NAMES = ("Ticks", "Silent", "Steps", "Busy", "Slow")
+_NAMES = ("Ticks", "Silent", "Steps", "Busy", "Slow", "Lasting")
 EXTRA_BACKENDS = [f"{name.lower()}=backends:{name}Backend" for name in _NAMES]
 
 
@@ -208,11 +227,16 @@ class Live:
 
     def send(self, model: str, prompt: str, **fields: Any) -> socket.socket:
         """Send a completion request and return its open connection."""
-        body = json.dumps({"model": model, "prompt": prompt, **fields}).encode()
+        return self.send_raw(json.dumps({"model": model, "prompt": prompt, **fields}).encode())
+
+    def send_raw(self, body: bytes, *headers: str) -> socket.socket:
+        """Send a completion request with this body and further headers, likewise."""
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S)
+        more = "".join(f"{header}\r\n" for header in headers).encode()
         sock.sendall(
-            b"POST /compat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            b"POST /compat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%b"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+            % (more, len(body), body)
         )
         return sock
 

@@ -16,6 +16,7 @@ from caesar_server.blueprints.ops.readiness import HealthChecks
 from caesar_server.contract import Backend, ChoiceFinished, Completed, ContentDelta, Health
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
+from caesar_server.store.base import StoreError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import ScriptedBackend, scripted_backend
 
@@ -199,14 +200,28 @@ def test_check_that_hangs_is_not_started_again_until_it_is_back() -> None:
 
 
 class BrokenStore(MemoryStore):
-    def job(self, job_id: str) -> Any:
-        raise ConnectionError("postgres://user:XYZZY@host is gone")
+    def __init__(self, error: Exception) -> None:
+        super().__init__(10)
+        self.error = error
+
+    def check(self) -> None:
+        raise self.error
 
 
-def test_store_that_fails_is_the_reason(app_of: AppOf) -> None:
-    status, body = look(app_of(store=BrokenStore(10), good=backend()))
+GONE = "postgres://user:XYZZY@host is gone"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StoreError(GONE), "it cannot be read and written now; see the log"),
+        (ConnectionError(GONE), "the check raised ConnectionError; see the log"),
+    ],
+)
+def test_store_that_fails_is_the_reason(app_of: AppOf, error: Exception, reason: str) -> None:
+    status, body = look(app_of(store=BrokenStore(error), good=backend()))
     assert (status, body["store"]["status"]) == (503, "down")
-    assert body["reasons"] == ["the store is down: the check raised ConnectionError; see the log"]
+    assert body["reasons"] == [f"the store is down: {reason}"]
     assert "XYZZY" not in str(body)
 
 
@@ -219,7 +234,7 @@ def test_warnings_are_told(app_of: AppOf) -> None:
 
 
 def test_health_stays_trivial_whatever_happens(app_of: AppOf, hang: Callable[[], Health]) -> None:
-    app = app_of(store=BrokenStore(10), stuck=backend(hang))
+    app = app_of(store=BrokenStore(StoreError(GONE)), stuck=backend(hang))
     began = time.monotonic()
     reply = app.test_client().get("/healthz")
     assert time.monotonic() - began < AT_ONCE_S

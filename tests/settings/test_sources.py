@@ -21,6 +21,7 @@ def folder(tmp_path, monkeypatch):
     """Run in an empty folder, which no settings file of this repository reaches."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
 
 
@@ -46,9 +47,13 @@ def users_own(folder: Path) -> str:
     return str(folder / "config" / "caesar-server" / "keys.json")
 
 
+def users_store(folder: Path) -> str:
+    return f"sqlite:///{folder}/state/caesar-server/jobs.sqlite3"
+
+
 def test_nothing_given_is_the_defaults(folder) -> None:
     loaded = load_settings(environ={})
-    assert loaded.settings == Settings(keys_file=users_own(folder))
+    assert loaded.settings == Settings(keys_file=users_own(folder), store=users_store(folder))
     assert set(loaded.origins.values()) == {"default"}
     assert set(loaded.origins) == set(setting_fields())
 
@@ -57,7 +62,13 @@ def test_command_line_wins_over_environment_over_file_over_default(folder) -> No
     file = "port = 1\nworkers = 1\nthreads = 11"
     environ = {"CAESAR_SERVER_PORT": "2", "CAESAR_SERVER_WORKERS": "2"}
     loaded = load(file, environ, {"port": "3"})
-    expected = Settings(port=3, workers=2, threads=11, keys_file=users_own(folder))
+    expected = Settings(
+        port=3,
+        workers=2,
+        threads=11,
+        keys_file=users_own(folder),
+        store=users_store(folder),
+    )
     assert loaded.settings == expected
     origins = loaded.origins
     assert origins["port"] == "command line"

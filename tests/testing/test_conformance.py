@@ -34,7 +34,7 @@ from caesar_server.contract import (
     StatusChanged,
 )
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.running.run import run_events
 from caesar_server.testing import scripted_backend
 from caesar_server.testing.conformance import RULES, Report, Result, check_backend
 from caesar_server.testing.conformance.answer import Run

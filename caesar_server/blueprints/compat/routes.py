@@ -19,14 +19,16 @@ from caesar_server.blueprints.compat.schemas import (
 )
 from caesar_server.contract.backend import Model
 from caesar_server.contract.events import Event, Failed, Started
-from caesar_server.contract.request import ChatRequest, CompletionRequest
-from caesar_server.errors import ModelNotFoundError, ValidationFailedError
+from caesar_server.contract.request import ChatRequest, CompletionRequest, Request
+from caesar_server.errors import CANCELLED, ModelNotFoundError, ValidationFailedError
+from caesar_server.jobs.following.follower import Following
 from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
-from caesar_server.store.base import Job
+from caesar_server.store.base import Job, Record
 from caesar_server.web.access.auth import caller
 from caesar_server.web.access.forwarding import forwarded_parts
 from caesar_server.web.access.limits import open_stream
+from caesar_server.web.access.repeats import fingerprint, is_repeat
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
 from caesar_server.web.gone import client_socket
@@ -56,9 +58,10 @@ def create_blueprint(prefix: str) -> Blueprint:
 def create_completion() -> Response:
     """``POST /compat/completions``: a text completion, as JSON or as a stream."""
     parts = services()
+    body = read_json_object(request)
     call: Call[CompletionRequest] = load_call(
         _COMPLETION,
-        read_json_object(request),
+        body,
         refuse_unknown=parts.settings.unknown_fields == "reject",
     )
     prompts = len(call.request.prompts)
@@ -67,15 +70,16 @@ def create_completion() -> Response:
             f"prompt: expected at most {parts.settings.max_prompts} prompts, got {prompts}",
             param="prompt",
         )
-    return _answer(parts, call, CompletionWire)
+    return _answer(parts, call, body, CompletionWire)
 
 
 def create_chat_completion() -> Response:
     """``POST /compat/chat/completions``: the answer to a chat, as JSON or as a stream."""
     parts = services()
+    body = read_json_object(request)
     call: Call[ChatRequest] = load_call(
         _CHAT,
-        read_json_object(request),
+        body,
         refuse_unknown=parts.settings.unknown_fields == "reject",
     )
     for index, message in enumerate(call.request.messages):
@@ -85,7 +89,7 @@ def create_chat_completion() -> Response:
                     f"messages[{index}].content: unknown file {part.file_id[:100]!r}",
                     param=f"messages[{index}].content",
                 )
-    return _answer(parts, call, ChatWire)
+    return _answer(parts, call, body, ChatWire)
 
 
 def list_models() -> Response:
@@ -112,19 +116,18 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 def _answer(
-    parts: Services, call: Call[CompletionRequest] | Call[ChatRequest], wire_class: type[Wire]
+    parts: Services,
+    call: Call[CompletionRequest] | Call[ChatRequest],
+    body: Mapping[str, Any],
+    wire_class: type[Wire],
 ) -> Response:
-    """Run the job of a call and answer with it."""
+    """Answer a call with the records of its job.
+
+    :param body: as it was sent.
+    """
     _check_limits(parts, call)
     resolved, fitted = parts.runner.prepare(call.model, call.request)
-    job = new_job(
-        fitted,
-        model=call.model,
-        resolved=resolved,
-        created_at=parts.clock.time(),
-        timeout_s=parts.settings.request_timeout_s,
-        account=caller().account,
-    )
+    job, is_new = _job(parts, call, body, resolved, fitted)
     wire = wire_class(
         Envelope(
             id=job.id,
@@ -136,11 +139,47 @@ def _answer(
     )
     answer = Answer(call.request, resolved.backend.capabilities, parts.settings.compat_usage)
     if call.stream:
-        return _stream(parts, job, resolved, answer, wire)
+        return _stream(parts, job, answer, wire, is_new=is_new)
     headers: dict[str, str] = {}
-    response = jsonify(wire.fold(_pieces(parts, job, answer, headers), fitted.choices))
+    if job.detached:
+        records = _stored_records(parts, job, is_new=is_new)
+    else:
+        records = _inline_records(parts, job)
+    response = jsonify(wire.fold(_pieces(records, answer, headers), fitted.choices))
     response.headers.extend(headers)
     return response
+
+
+def _job(
+    parts: Services,
+    call: Call[CompletionRequest] | Call[ChatRequest],
+    body: Mapping[str, Any],
+    resolved: ResolvedBackend,
+    fitted: Request,
+) -> tuple[Job, bool]:
+    """Return the job that answers a call, and whether it is a new one.
+
+    A request that a client sends again is answered by the job that it began, if that goes on
+    without its client.
+    """
+    account = caller().account
+    known_by = None
+    if resolved.backend.capabilities.durable:
+        known_by = fingerprint(request, body)
+        if is_repeat(request):
+            job = parts.runner.repeated(account, known_by)
+            if job is not None:
+                return job, False
+    job = new_job(
+        fitted,
+        model=call.model,
+        resolved=resolved,
+        created_at=parts.clock.time(),
+        timeout_s=parts.settings.request_timeout_s,
+        account=account,
+        fingerprint=known_by,
+    )
+    return job, True
 
 
 def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequest]) -> None:
@@ -158,13 +197,8 @@ def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequ
         )
 
 
-def _pieces(parts: Services, job: Job, answer: Answer, headers: dict[str, str]) -> Iterator[Piece]:
-    """Run ``job`` in this thread and yield its pieces; a client that leaves cancels it.
-
-    :param headers: gets what the backend wants to be told in the response's.
-    :raises AnswerError: if it fails.
-    """
-    started = False
+def _inline_records(parts: Services, job: Job) -> Iterator[Record]:
+    """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
     forwarded = forwarded_parts(request, parts.settings)
     with ExitStack() as watching:
         for record in parts.runner.run_inline(job, forwarded=forwarded):
@@ -175,27 +209,56 @@ def _pieces(parts: Services, job: Job, answer: Answer, headers: dict[str, str]) 
                         client_socket(request.environ), lambda: parts.runner.cancel(job.id)
                     )
                 )
-            if isinstance(record.event, Failed):
-                raise AnswerError(record.event.error, started=started)
-            started = started or record.seq > 1
-            if isinstance(record.event, Started):
-                headers |= started_headers([record.event])
-            yield from answer.pieces(record.event)
+            yield record
 
 
-def _stream(
-    parts: Services, job: Job, resolved: ResolvedBackend, answer: Answer, wire: Wire
-) -> Response:
+def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Iterator[Record]:
+    """Yield the records of a job that goes on without its client, as they are stored.
+
+    :raises AnswerError: if the client leaves.
+    """
+    following = _follow(parts, job, is_new=is_new)
+    end_watch = parts.watch.watch(client_socket(request.environ), following.leave)
+    try:
+        while not following.drained:
+            yield from following.take(None)
+        if following.left:
+            # nobody reads it, but the log tells of it
+            raise AnswerError(CANCELLED, started=True)
+    finally:
+        end_watch()
+        following.leave()
+
+
+def _pieces(records: Iterator[Record], answer: Answer, headers: dict[str, str]) -> Iterator[Piece]:
+    """Yield the pieces of an answer.
+
+    :param headers: gets what the backend wants to be told in the response's.
+    :raises AnswerError: if the job fails.
+    """
+    started = False
+    for record in records:
+        if isinstance(record.event, Failed):
+            raise AnswerError(record.event.error, started=started)
+        started = started or record.seq > 1
+        if isinstance(record.event, Started):
+            headers |= started_headers([record.event])
+        yield from answer.pieces(record.event)
+
+
+def _follow(parts: Services, job: Job, *, is_new: bool) -> Following:
+    if not job.detached:
+        return parts.runner.follow(job, forwarded=forwarded_parts(request, parts.settings))
+    return parts.runner.submit(job) if is_new else parts.runner.follow_stored(job)
+
+
+def _stream(parts: Services, job: Job, answer: Answer, wire: Wire, *, is_new: bool) -> Response:
     def to_chunks(event: Event) -> list[Mapping[str, Any]]:
         return [chunk for piece in answer.pieces(event) for chunk in wire.chunks(piece)]
 
     place = open_stream()
     response = stream_response(
-        parts.runner.follow(
-            job,
-            resolved.backend.capabilities,
-            forwarded=forwarded_parts(request, parts.settings),
-        ),
+        _follow(parts, job, is_new=is_new),
         to_chunks,
         watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
         on_end=place.give_back,

@@ -12,7 +12,7 @@ from flask import Response, jsonify
 
 from caesar_server.contract.backend import Health
 from caesar_server.registry import BackendReport, Registry
-from caesar_server.store.base import Store, UnknownJobError
+from caesar_server.store.base import Store, StoreError
 from caesar_server.web.services import services
 
 logger = logging.getLogger(__name__)
@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 LIMIT_S = 1.0
 #: As much of a message as is shown.
 MAX_CHARS = 500
-
-_NO_JOB = "00000000-0000-0000-0000-000000000000"
 
 
 class ReadinessView:
@@ -79,9 +77,11 @@ def _reasons(
 
 def _store_health(store: Store) -> Health:
     try:
-        store.job(_NO_JOB)
-    except UnknownJobError:
-        return Health()
+        store.check()
+    except StoreError as error:
+        # its sentence names files and hosts, which are the operator's
+        logger.error("the store of the jobs cannot be used: %s", error)
+        return Health("down", "it cannot be read and written now; see the log")
     return Health()
 
 

@@ -17,6 +17,7 @@ from caesar_server import app as wiring
 from caesar_server.cli.startup import check_settings, read_settings
 from caesar_server.cli.workers.manners import grace_s
 from caesar_server.errors import SettingsError
+from caesar_server.store.opening import prepare_store
 from caesar_server.web.observing.logs import configure_logging
 from caesar_server.web.services import Services, services_of
 
@@ -40,6 +41,8 @@ def create_app() -> Flask:
         configure_logging(settings)
         for sentence in check_settings(settings):
             logger.warning("%s", sentence)
+        # each worker comes here; the first one does it, and the others find it done
+        prepare_store(settings)
         app = wiring.create_app(settings)
         services = services_of(app)
         if settings.strict_plugins:
@@ -49,6 +52,7 @@ def create_app() -> Flask:
     # A worker is a process of multiprocessing, which leaves out what atexit knows.
     Finalize(None, services.close, exitpriority=0)
     _drain_at_the_end(services)
+    services.start()
     return app
 
 

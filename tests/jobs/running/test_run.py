@@ -35,7 +35,7 @@ from caesar_server.contract import (
 )
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.run import run_events
+from caesar_server.jobs.running.run import run_events
 from caesar_server.testing import FakeClock, Gate, scripted_backend
 
 WITHIN_S = 20.0

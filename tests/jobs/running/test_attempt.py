@@ -24,14 +24,15 @@ from caesar_server.contract import (
 )
 from caesar_server.contract.context import Forwarded
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED, BackendLoadError
-from caesar_server.jobs.attempt import Attempt
+from caesar_server.jobs.running.attempt import Attempt, HandedBackError
 from caesar_server.registry import Registry
-from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import FakeClock, Gate, scripted_backend
 
 WITHIN_S = 20.0
 QUEUED = StatusChanged("queued")
+REQUEST = CompletionRequest(prompts=("p",))
 ANSWER = [Started(), ContentDelta("a"), ContentDelta("b"), ChoiceFinished(), Completed()]
 
 
@@ -82,7 +83,13 @@ class Begin:
         self._clock = clock
 
     def __call__(
-        self, steps: Any, *, request: Any = None, timeout_s: float | None = None, **options: Any
+        self,
+        steps: Any,
+        *,
+        request: Any = None,
+        timeout_s: float | None = None,
+        detached: bool = False,
+        **options: Any,
     ) -> Attempt:
         backend = steps if isinstance(steps, type) else scripted_backend(steps)
         self._registry = self._make_registry({"scripted": backend})
@@ -94,14 +101,17 @@ class Begin:
                 backend="scripted",
                 request=request or CompletionRequest(prompts=("p",)),
                 timeout_s=timeout_s,
+                detached=detached,
+                durable=detached,
             )
         )
         return self.again(**options)
 
     def again(self, **options: Any) -> Attempt:
         """Begin another attempt at the same job, as another process would."""
+        job = self._store.claim("job", "somebody")
         return Attempt(
-            "job", store=self._store, registry=self._registry, clock=self._clock, **options
+            job, store=self._store, registry=self._registry, clock=self._clock, **options
         )
 
 
@@ -114,12 +124,12 @@ def events_of(records: Sequence[Record]) -> list[Event]:
     return [record.event for record in records]
 
 
-both_ways = pytest.mark.parametrize("keep_until_end", [False, True])
+both_ways = pytest.mark.parametrize("detached", [True, False])
 
 
 @both_ways
-def test_records_are_queued_first_and_numbered_without_gaps(begin, store, keep_until_end):
-    records = list(begin(ANSWER, keep_until_end=keep_until_end).records())
+def test_records_are_queued_first_and_numbered_without_gaps(begin, store, detached):
+    records = list(begin(ANSWER, detached=detached).records())
     assert events_of(records) == [QUEUED, *ANSWER]
     assert [record.seq for record in records] == [1, 2, 3, 4, 5, 6]
     assert list(store.records("job")) == records
@@ -136,13 +146,19 @@ def test_records_carry_the_time_of_the_clock(begin, clock, store):
 
 
 def test_what_is_announced_was_stored_before(begin, store):
-    for record in begin(ANSWER).records():
-        assert store.records("job")[-1] == record
-    assert len(store.appends) == 6
+    told: list[tuple[int, bool]] = []
+
+    def note(last: bool) -> None:
+        told.append((store.job("job").last_seq, last))
+
+    list(begin(ANSWER, detached=True, on_stored=note).records())
+    # the text goes with what comes after it
+    assert told == [(1, False), (2, False), (5, False), (6, True)]
+    assert [len(append.events) for append in store.appends] == [1, 1, 3, 1]
 
 
 def test_a_job_that_dies_with_its_client_is_stored_once_before_its_end_is_announced(begin, store):
-    records = begin(ANSWER, keep_until_end=True).records()
+    records = begin(ANSWER).records()
     for record in records:
         if isinstance(record.event, Completed):
             assert store.appends == [Append([QUEUED, *ANSWER], None)]
@@ -153,8 +169,8 @@ def test_a_job_that_dies_with_its_client_is_stored_once_before_its_end_is_announ
 
 @pytest.mark.parametrize("last", [Failed(ErrorInfo("no", "c")), ValueError("broken")])
 @both_ways
-def test_a_failure_is_stored_as_the_end(begin, store, keep_until_end, last):
-    records = list(begin([ContentDelta("a"), last], keep_until_end=keep_until_end).records())
+def test_a_failure_is_stored_as_the_end(begin, store, detached, last):
+    records = list(begin([ContentDelta("a"), last], detached=detached).records())
     assert isinstance(records[-1].event, Failed)
     assert list(store.records("job")) == records
     assert store.job("job").status == "failed"
@@ -165,7 +181,8 @@ def test_the_context_is_the_jobs(begin, store, clock):
     request = CompletionRequest(prompts=("p",), sampling=Sampling(seed=7))
     forwarded = Forwarded(api_key="key")
     attempt = begin([seen.append, *ANSWER], request=request, timeout_s=9, forwarded=forwarded)
-    list(attempt.records())
+    records = attempt.records()
+    next(records), next(records)
     (context,) = seen
     assert (context.job_id, context.attempt, context.restored) == ("job", 1, None)
     assert context.clock is clock
@@ -198,9 +215,9 @@ def test_the_deadline_is_called_off_when_the_run_is_left(begin, clock):
 
 
 @both_ways
-def test_the_deadline_ends_a_run_that_blocks(begin, clock, store, in_thread, keep_until_end):
+def test_the_deadline_ends_a_run_that_blocks(begin, clock, store, in_thread, detached):
     gate = Gate()
-    attempt = begin([ContentDelta("a"), gate, *ANSWER], timeout_s=9, keep_until_end=keep_until_end)
+    attempt = begin([ContentDelta("a"), gate, *ANSWER], timeout_s=9, detached=detached)
     running = in_thread(lambda: list(attempt.records()))
     gate.wait_until_reached()
     clock.advance(9)
@@ -226,10 +243,8 @@ def test_a_deadline_that_cannot_be_armed_does_not_leave_the_job_unfinished(
 
 @both_ways
 @pytest.mark.parametrize("taken", [1, 2, 5])
-def test_leaving_early_cancels_the_run_and_stores_it_as_cancelled(
-    begin, store, taken, keep_until_end
-):
-    attempt = begin(ANSWER, keep_until_end=keep_until_end)
+def test_leaving_early_cancels_the_run_and_stores_it_as_cancelled(begin, store, taken, detached):
+    attempt = begin(ANSWER, detached=detached)
     records = attempt.records()
     seen = [next(records) for _ in range(taken)]
     records.close()
@@ -252,8 +267,8 @@ def test_leaving_a_run_that_was_cancelled_stores_why(begin, store, reason, info)
 
 
 @both_ways
-def test_leaving_after_the_end_changes_nothing(begin, store, keep_until_end):
-    attempt = begin(ANSWER, keep_until_end=keep_until_end)
+def test_leaving_after_the_end_changes_nothing(begin, store, detached):
+    attempt = begin(ANSWER, detached=detached)
     records = attempt.records()
     while not isinstance(next(records).event, Completed):
         pass
@@ -275,19 +290,20 @@ def test_leaving_early_closes_the_backends_iterator(begin, store):
 
 
 @both_ways
-def test_a_checkpoint_is_stored_with_all_events_before_it_in_one_step(begin, store, keep_until_end):
+def test_a_checkpoint_is_stored_with_all_events_before_it_in_one_step(begin, store, detached):
     def checkpoint(context: Context) -> None:
         context.checkpoint({"text": "ab"})
 
     steps = [Started(), ContentDelta("a"), checkpoint, *ANSWER[2:]]
-    list(begin(steps, keep_until_end=keep_until_end).records())
-    if keep_until_end:
+    list(begin(steps, detached=detached).records())
+    if detached:  # what came before is stored already, but for the text
+        assert Append([ContentDelta("a")], {"text": "ab"}) in store.appends
+        assert store.job("job").checkpoint_seq == 3
+    else:
         assert store.appends == [
             Append([QUEUED, Started(), ContentDelta("a")], {"text": "ab"}),
             Append(ANSWER[2:], None),
         ]
-    else:  # what came before is stored already
-        assert Append([], {"text": "ab"}) in store.appends
     assert events_of(store.records("job")) == [QUEUED, *ANSWER]
     assert store.job("job").checkpoint == {"text": "ab"}
 
@@ -317,29 +333,29 @@ def test_the_next_attempt_gets_the_checkpoint_and_goes_on_numbering(begin, store
         seen.append((context.attempt, context.restored))
         context.checkpoint({"attempt": context.attempt})
 
-    records = begin([step, *ANSWER]).records()
+    records = begin([step, *ANSWER], detached=True).records()
     next(records), next(records)
     second = begin.again()
-    assert [(r.seq, r.event) for r in second.records()] == list(enumerate(ANSWER, start=3))
+    assert [(r.seq, r.event) for r in second.records()] == list(enumerate(ANSWER[1:], start=3))
     assert seen == [(1, None), (2, {"attempt": 1})]
     with pytest.raises(FencedError):
         list(records)
-    assert [r.seq for r in store.records("job")] == list(range(1, 8))
+    assert [r.seq for r in store.records("job")] == list(range(1, 7))
 
 
 # Another attempt has begun
 
 
 @both_ways
-def test_a_fenced_attempt_stops_and_writes_nothing_more(begin, store, caplog, keep_until_end):
+def test_a_fenced_attempt_stops_and_writes_nothing_more(begin, store, caplog, detached):
     backend = scripted_backend(ANSWER)
-    attempt = begin(backend, keep_until_end=keep_until_end)
+    attempt = begin(backend, detached=detached)
     records = attempt.records()
     first = next(records)
-    store.claim("job")
+    store.claim("job", "another")
     with pytest.raises(FencedError):
         list(records)
-    assert list(store.records("job")) == ([] if keep_until_end else [first])
+    assert list(store.records("job")) == ([first] if detached else [])
     assert store.job("job").status == "queued"
     assert attempt.context.cancellation.reason == "fenced"
     assert backend.script.ended == 1
@@ -350,14 +366,14 @@ def test_a_checkpoint_of_a_fenced_attempt_stops_the_backend(begin, store):
     raised: list[BaseException] = []
 
     def checkpoint(context: Context) -> None:
-        store.claim("job")
+        store.claim("job", "another")
         try:
             context.checkpoint({"a": 1})
         except BaseException as error:
             raised.append(error)
             raise
 
-    attempt = begin([checkpoint, *ANSWER])
+    attempt = begin([checkpoint, *ANSWER], detached=True)
     with pytest.raises(FencedError):
         list(attempt.records())
     (error,) = raised
@@ -367,29 +383,29 @@ def test_a_checkpoint_of_a_fenced_attempt_stops_the_backend(begin, store):
 
 
 def test_a_fenced_attempt_that_was_cancelled_before_writes_nothing_either(begin, store):
-    attempt = begin(ANSWER)
+    attempt = begin(ANSWER, detached=True)
     records = attempt.records()
     next(records)
     attempt.context.cancel()
-    store.claim("job")
+    store.claim("job", "another")
     with pytest.raises(FencedError):
         list(records)
     assert len(store.records("job")) == 1
 
 
 def test_leaving_a_fenced_attempt_is_quiet(begin, store):
-    records = begin(ANSWER).records()
+    records = begin(ANSWER, detached=True).records()
     next(records)
-    store.claim("job")
+    store.claim("job", "another")
     records.close()
     assert len(store.records("job")) == 1
     assert store.job("job").status == "queued"
 
 
 @both_ways
-def test_an_attempt_at_a_deleted_job_stops(begin, store, keep_until_end):
+def test_an_attempt_at_a_deleted_job_stops(begin, store, detached):
     backend = scripted_backend(ANSWER)
-    attempt = begin(backend, keep_until_end=keep_until_end)
+    attempt = begin(backend, detached=detached)
     records = attempt.records()
     next(records)
     store.delete("job")
@@ -402,37 +418,101 @@ def test_an_attempt_at_a_deleted_job_stops(begin, store, keep_until_end):
 # The store fails
 
 
-def test_a_store_that_fails_once_does_not_leave_the_job_unfinished(begin, store):
-    records = begin(ANSWER).records()
-    next(records), next(records)
-    store.failures = [OSError("disk full")]
-    with pytest.raises(OSError, match="disk full"):
-        next(records)
-    stored = store.records("job")
-    assert events_of(stored) == [QUEUED, Started(), ContentDelta("a"), Failed(UNEXPECTED)]
-    assert [record.seq for record in stored] == [1, 2, 3, 4]
+FULL = StoreError("the disk is full")
 
 
-def test_a_store_that_goes_on_failing_is_logged(begin, store, caplog):
-    records = begin(ANSWER).records()
-    next(records)
-    store.failures = [OSError("disk full"), OSError("disk still full")]
-    with pytest.raises(OSError, match="disk full"):
-        next(records)
-    assert "could not be stored" in caplog.text
-    assert "disk still full" in caplog.text
-
-
-@both_ways
-def test_an_end_that_could_not_be_stored_is_not_announced(begin, store, keep_until_end):
-    appends = 1 if keep_until_end else 6
-    store.failures = [None] * (appends - 1) + [OSError("disk full")]
+def test_an_end_that_could_not_be_stored_is_not_announced_but_owed(begin, store):
+    store.failures = [FULL]
     seen: list[Event] = []
-    records = begin(ANSWER, keep_until_end=keep_until_end).records()
-    with pytest.raises(OSError, match="disk full"):
-        seen.extend(record.event for record in records)
+    attempt = begin(ANSWER)
+    with pytest.raises(StoreError, match="disk is full"):
+        seen.extend(record.event for record in attempt.records())
     assert seen == [QUEUED, *ANSWER[:-1]]
     assert store.job("job").finished_at is None
+    assert attempt.unsettled
+    store.failures = [FULL]
+    with pytest.raises(StoreError):
+        attempt.settle()
+    assert attempt.unsettled
+    attempt.settle()
+    assert not attempt.unsettled
+    assert events_of(store.records("job")) == [QUEUED, *ANSWER]
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
+def test_a_detached_job_that_cannot_be_stored_stops_and_is_given_back(
+    begin, store, caplog, fails_at
+):
+    backend = scripted_backend(ANSWER)
+    store.failures = [None] * fails_at + [FULL]
+    attempt = begin(backend, detached=True)
+    with pytest.raises(StoreError, match="disk is full"):
+        list(attempt.records())
+    assert "cannot be stored" in caplog.text
+    assert attempt.context.cancellation.event.wait(WITHIN_S)
+    assert len(store.appends) == fails_at
+    assert store.job("job").owner == "somebody"
+    assert attempt.unsettled
+    attempt.settle()
+    assert not attempt.unsettled
+    job = store.job("job")
+    assert (job.owner, job.released, job.status) == (None, 0, "queued")
+    # whoever takes it over tells nothing twice
+    assert events_of(list(begin.again().records())) == [QUEUED, *ANSWER][job.last_seq :]
+    assert events_of(store.records("job")) == [QUEUED, *ANSWER]
+
+
+def test_what_was_owed_for_a_job_that_is_anothers_by_now_is_forgotten(begin, store):
+    store.failures = [FULL]
+    attempt = begin(ANSWER)
+    with pytest.raises(StoreError):
+        list(attempt.records())
+    store.claim("job", "another")
+    attempt.settle()
+    assert not attempt.unsettled
+    assert len(store.records("job")) == 0
+
+
+# Handing back
+
+
+def test_a_run_that_is_handed_over_stores_what_it_told_and_gives_the_job_back(begin, store):
+    steps = [Started(), ContentDelta("a"), lambda context: context.cancel("handover"), *ANSWER[2:]]
+    attempt = begin(steps, detached=True)
+    with pytest.raises(HandedBackError):
+        list(attempt.records())
+    assert events_of(store.records("job")) == [QUEUED, *ANSWER[:2]]
+    job = store.job("job")
+    assert (job.owner, job.released, job.finished_at) == (None, 1, None)
+    assert not attempt.unsettled
+
+
+def test_a_run_that_ends_by_itself_is_not_handed_over(begin, store):
+    steps = [*ANSWER[:-1], lambda context: context.cancel("handover"), Completed()]
+    attempt = begin(scripted_backend(steps, heeds_cancel=False), detached=True)
+    with pytest.raises(HandedBackError):
+        list(attempt.records())
+    cancelled = begin.again()
+    cancelled.context.cancel()
+    assert list(cancelled.records())[-1].event == Failed(CANCELLED)
+
+
+def test_a_job_that_could_not_be_handed_over_is_given_back_later(begin, store):
+    steps = [Started(), lambda context: context.cancel("handover"), *ANSWER[1:]]
+    attempt = begin(steps, detached=True)
+    fail = store.release
+
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise FULL
+
+    store.release = failing
+    with pytest.raises(StoreError):
+        list(attempt.records())
+    store.release = fail
+    assert events_of(store.records("job")) == [QUEUED, Started()]
+    assert attempt.unsettled
+    attempt.settle()
+    assert store.job("job").owner is None
 
 
 # Beginning
@@ -440,8 +520,10 @@ def test_an_end_that_could_not_be_stored_is_not_announced(begin, store, keep_unt
 
 def test_an_attempt_at_no_job_is_refused(make_registry, store, clock):
     registry = make_registry({"scripted": scripted_backend(ANSWER)})
+    job = Job(id="nothing", created_at=1.0, model="m", backend="scripted", request=REQUEST)
+    attempt = Attempt(job, store=store, registry=registry, clock=clock)
     with pytest.raises(UnknownJobError):
-        Attempt("nothing", store=store, registry=registry, clock=clock)
+        list(attempt.records())
 
 
 def test_an_attempt_whose_backend_cannot_be_loaded_is_refused(begin):
@@ -454,11 +536,25 @@ def test_an_attempt_whose_backend_cannot_be_loaded_is_refused(begin):
         begin(backend)
 
 
+@pytest.mark.parametrize("unknown_model", ["default", "reject"])
+def test_a_job_is_run_by_its_own_backend_whatever_its_model_means_here(
+    make_registry, store, clock, unknown_model
+):
+    own = scripted_backend(ANSWER)
+    registry = make_registry(
+        {"first": scripted_backend([]), "own": own}, unknown_model=unknown_model
+    )
+    store.create(Job(id="job", created_at=1.0, model="m", backend="own", request=REQUEST))
+    attempt = Attempt(store.claim("job", "me"), store=store, registry=registry, clock=clock)
+    assert events_of(list(attempt.records())) == [QUEUED, *ANSWER]
+    assert own.script.runs == 1
+
+
 def test_a_backend_that_never_ends_is_read_as_it_comes(begin):
     def forever(request: Any) -> Iterator[Any]:
         while True:
             yield ContentDelta("a")
 
-    records = begin(forever, keep_until_end=True).records()
+    records = begin(forever).records()
     assert [next(records).seq for _ in range(1000)] == list(range(1, 1001))
     records.close()

@@ -22,16 +22,27 @@ class Feed:
         self._limit = limit
         self._records: deque[Record] = deque()
         self._changed = threading.Condition()
+        #: Whether the consumer waits for a record.  Set before it looks whether there is one, and
+        #: read after one was added, so that one of the two sides sees the other: the producer, who
+        #: comes here for every token, needs no lock as a rule.
+        self._hungry = False
         self._unlimited = False
         self._ended = False
         self._closed = False
 
     def put(self, record: Record) -> bool:
         """Hand a record over, waiting for room; False if nobody will read it any more."""
-        with self._changed:
-            while len(self._records) >= self._limit and not (self._unlimited or self._closed):
-                self._changed.wait()
-            return self._add(record)
+        records = self._records
+        if len(records) >= self._limit:
+            with self._changed:
+                self._changed.wait_for(self._has_room)
+        if self._closed:
+            return False
+        records.append(record)
+        if self._hungry:
+            with self._changed:
+                self._changed.notify_all()
+        return True
 
     def lift_limit(self) -> None:
         """Never let the producer wait again: its run was cancelled and has little left to say."""
@@ -42,8 +53,8 @@ class Feed:
     def end(self, last: Record | None = None) -> None:
         """Hand the last record over without waiting, and say that none will follow."""
         with self._changed:
-            if last is not None:
-                self._add(last)
+            if last is not None and not self._closed:
+                self._records.append(last)
             self._ended = True
             self._changed.notify_all()
 
@@ -54,9 +65,15 @@ class Feed:
         :return: an empty list when the time is up or, if :attr:`drained`, at the end.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._records or self._ended or self._closed, timeout_s)
-            records = list(self._records)
-            self._records.clear()
+            self._hungry = True
+            try:
+                self._changed.wait_for(self._has_news, timeout_s)
+            finally:
+                self._hungry = False
+            if self._closed:
+                return []
+            # not list() and clear(): one may be added between the two
+            records = [self._records.popleft() for _ in range(len(self._records))]
             if len(records) >= self._limit:
                 self._changed.notify_all()
             return records
@@ -71,13 +88,10 @@ class Feed:
     @property
     def drained(self) -> bool:
         """Whether everything was taken and nothing will follow; also true of a closed feed."""
-        with self._changed:
-            return self._closed or (self._ended and not self._records)
+        return self._closed or (self._ended and not self._records)
 
-    def _add(self, record: Record) -> bool:
-        if self._closed:
-            return False
-        self._records.append(record)
-        if len(self._records) == 1:
-            self._changed.notify_all()
-        return True
+    def _has_room(self) -> bool:
+        return len(self._records) < self._limit or self._unlimited or self._closed
+
+    def _has_news(self) -> bool:
+        return bool(self._records) or self._ended or self._closed

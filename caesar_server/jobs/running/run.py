@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NoReturn
 
 from caesar_server.contract.backend import Backend
@@ -12,23 +12,29 @@ from caesar_server.contract.events import Completed, Event, Failed, UsageCounted
 from caesar_server.contract.request import Request
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.invariant import ContractBreach, Invariant, check_error
+from caesar_server.jobs.running.invariant import ContractBreach, Invariant, check_error
 
-_ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN}
+_ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN, "handover": SHUTDOWN}
 #: What is not an error of the code that it comes out of, as a rule.
 _ENDINGS = (GeneratorExit, KeyboardInterrupt)
 
 
 def run_events(
-    backend: Backend, request: Request, context: RunContext
+    backend: Backend,
+    request: Request,
+    context: RunContext,
+    fresh: Callable[[Event], Event | None] | None = None,
 ) -> Generator[Event, None, None]:
     """Yield the events of one run; the last one is the only ``Completed`` or ``Failed``.
 
     An exception, a breach of the contract, a cancel and a passed deadline all become ``Failed``.
     The backend's iterator is closed in every case.  Closing this generator closes the backend's.
+
+    :param fresh: returns what is new of an event, or None; for a run that begins again.  It may
+        raise :class:`~caesar_server.jobs.running.invariant.ContractBreach`.
     """
     try:
-        last = yield from _events(backend, request, context)
+        last = yield from _events(backend, request, context, fresh)
     except _ENDINGS:
         raise
     except BaseException as error:  # noqa: BLE001 - logged, unless the caller may be told all of it
@@ -40,7 +46,10 @@ def run_events(
 
 
 def _events(
-    backend: Backend, request: Request, context: RunContext
+    backend: Backend,
+    request: Request,
+    context: RunContext,
+    fresh: Callable[[Event], Event | None] | None,
 ) -> Generator[Event, None, Completed | Failed]:
     """Yield the events before the terminal one, and return that once the backend is done.
 
@@ -62,6 +71,11 @@ def _events(
                 _raise_disarmed(error)
             context.raise_if_cancelled()
             invariant.check(event)
+            if fresh is not None:
+                told = fresh(event)
+                if told is None:
+                    continue
+                event = told
             if isinstance(event, (Completed, Failed)):
                 return event
             yield event

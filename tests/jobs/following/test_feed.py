@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesar_server.contract import ContentDelta
-from caesar_server.jobs.feed import Feed
+from caesar_server.jobs.following.feed import Feed
 from caesar_server.store.base import Record
 
 WITHIN_S = 20.0

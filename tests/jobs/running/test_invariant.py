@@ -23,7 +23,7 @@ from caesar_server.contract import (
     StatusChanged,
     UsageCounted,
 )
-from caesar_server.jobs.invariant import ContractBreach, Invariant
+from caesar_server.jobs.running.invariant import ContractBreach, Invariant
 
 FAILED = Failed(ErrorInfo("no", "code"))
 

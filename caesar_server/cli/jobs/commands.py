@@ -1,0 +1,210 @@
+"""The commands on stored jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from caesar_server.cli.jobs.opened import opened_store
+from caesar_server.cli.jobs.shown import (
+    job_lines,
+    job_object,
+    job_table,
+    record_lines,
+    record_object,
+    state_of,
+)
+from caesar_server.cli.startup import config_option, json_option, print_json, read_settings
+from caesar_server.contract.events import Status
+from caesar_server.jobs.ending import cancel_job
+from caesar_server.jobs.leasing.lease import new_owner
+from caesar_server.settings import LoadedSettings
+from caesar_server.store.base import Job, Store, UnknownJobError
+from caesar_server.store.opening import kept_jobs
+
+_STATUSES = get_args(Status)
+_ENDED = ("completed", "failed")
+_DAY_S = 24 * 60 * 60
+#: So many records are read, and so many jobs are removed, in one step.
+_AT_ONCE = 1000
+
+_store_option = click.option(
+    "--store", metavar="TEXT", help="Where the jobs are kept.  [default: the setting store]"
+)
+
+
+@click.group()
+def jobs() -> None:
+    """Look at the jobs in the server's database, cancel them, or remove old ones.
+
+    The server and its workers may go on meanwhile.
+    """
+
+
+@jobs.command("list", short_help="List jobs, the newest first.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(_STATUSES),
+    help="Only jobs in this status.  May be given several times.",
+)
+@click.option("--open", "only_open", is_flag=True, help="Only jobs that have not ended.")
+@click.option("--backend", metavar="NAME", help="Only jobs of this backend.")
+@click.option("--account", metavar="NAME", help="Only jobs of this account.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many jobs."
+)
+@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@_store_option
+@config_option
+@json_option
+def list_jobs(
+    statuses: tuple[str, ...],
+    only_open: bool,
+    backend: str | None,
+    account: str | None,
+    limit: int,
+    before: str | None,
+    store: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """List jobs, the newest first."""
+    wanted: Sequence[str] = statuses
+    if only_open:
+        wanted = [name for name in statuses or _STATUSES if name not in _ENDED]
+        if not wanted:
+            raise click.UsageError("--open and --status completed or failed: no job is both")
+    with opened_store(_settings(config, store)) as opened:
+        last = None if before is None else _job(opened, before)
+        found = opened.jobs(
+            account=account,
+            statuses=cast("Sequence[Status]", wanted) or None,
+            backend=backend,
+            before=None if last is None else (last.created_at, last.id),
+            limit=limit,
+        )
+    if as_json:
+        print_json([job_object(job) for job in found])
+        return
+    for line in job_table(found):
+        click.echo(line)
+    if len(found) == limit:
+        click.echo(f"(more: --before {found[-1].id})", err=True)
+
+
+@jobs.command(short_help="Print a job and its events.")
+@click.argument("job_id", metavar="ID")
+@click.option("--events", is_flag=True, help="Also print the stored events.")
+@_store_option
+@config_option
+@json_option
+def show(job_id: str, events: bool, store: str | None, config: Path | None, as_json: bool) -> None:
+    """Print what is stored of a job, with its request."""
+    with opened_store(_settings(config, store)) as opened:
+        job = _job(opened, job_id)
+        if as_json:
+            told = job_object(job)
+            if events:
+                told["records"] = [record_object(record) for record in opened.records(job.id)]
+            print_json(told)
+            return
+        for line in job_lines(job):
+            click.echo(line)
+        if events:
+            click.echo()
+            _print_records(opened, job)
+
+
+@jobs.command(short_help="Cancel jobs.")
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@_store_option
+@config_option
+def cancel(job_ids: tuple[str, ...], store: str | None, config: Path | None) -> None:
+    """Cancel jobs, in whatever process they run.
+
+    A job that waits is ended at once; whoever runs one notices within a second.  One that has ended
+    stays as it is.
+    """
+    owner = new_owner()
+    unknown = 0
+    with opened_store(_settings(config, store)) as opened:
+        for job_id in job_ids:
+            try:
+                before = opened.job(job_id)
+                job = cancel_job(opened, job_id, owner, time.time())
+            except UnknownJobError:
+                click.echo(f"{job_id}: there is no such job", err=True)
+                unknown += 1
+                continue
+            click.echo(f"{job_id}: {_what_became(before, job)}")
+    if unknown:
+        raise click.exceptions.Exit(1)
+
+
+@jobs.command(short_help="Remove old jobs.")
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="Jobs that ended so long ago.  [default: the setting stored_days]",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Jobs beyond the newest so many that have ended.  [default: the setting stored_jobs]",
+)
+@_store_option
+@config_option
+def prune(days: float | None, keep: int | None, store: str | None, config: Path | None) -> None:
+    """Remove jobs that have ended, as the server does by itself once a minute.
+
+    Jobs that run or wait are never removed.
+    """
+    loaded = _settings(config, store)
+    settings = loaded.settings
+    ended_before = time.time() - (settings.stored_days if days is None else days) * _DAY_S
+    if keep is None:
+        keep = kept_jobs(settings)
+    removed = 0
+    with opened_store(loaded) as opened:
+        while True:
+            step = opened.prune(finished_before=ended_before, keep=keep, limit=_AT_ONCE)
+            removed += step
+            if step < _AT_ONCE:
+                break
+    click.echo(f"{removed} removed")
+
+
+def _settings(config: Path | None, store: str | None) -> LoadedSettings:
+    return read_settings(config, {} if store is None else {"store": store})
+
+
+def _job(store: Store, job_id: str) -> Job:
+    try:
+        return store.job(job_id)
+    except UnknownJobError:
+        raise click.ClickException(f"{job_id}: there is no such job") from None
+
+
+def _print_records(store: Store, job: Job) -> None:
+    seq = 0
+    while records := store.records(job.id, seq, limit=_AT_ONCE):
+        seq = records[-1].seq
+        for line in record_lines(records):
+            click.echo(line)
+
+
+def _what_became(before: Job, after: Job) -> str:
+    if before.finished_at is not None:
+        return f"has ended already: {state_of(before)}"
+    if after.finished_at is not None:
+        return "cancelled"
+    return f"asked {after.owner or 'whoever begins with it'} to stop"

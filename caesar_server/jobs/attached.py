@@ -1,0 +1,277 @@
+"""Jobs that end with their client: run in its own thread or in the pool, stored at their end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+
+from caesar_server.contract.context import Forwarded
+from caesar_server.contract.events import Completed, Failed
+from caesar_server.errors import (
+    CANCELLED,
+    SHUTDOWN,
+    UNEXPECTED,
+    OverloadedError,
+    ShuttingDownError,
+)
+from caesar_server.jobs.clock import SchedulingClock
+from caesar_server.jobs.context import Observer, RunContext
+from caesar_server.jobs.following.feed import Feed
+from caesar_server.jobs.leasing.claims import Debts
+from caesar_server.jobs.leasing.lease import Lease
+from caesar_server.jobs.running.attempt import Attempt
+from caesar_server.registry import Registry
+from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+
+logger = logging.getLogger(__name__)
+
+
+class Followed:
+    """A job that ends with its client and runs in the pool, as this client sees it."""
+
+    def __init__(self, job: Job, context: RunContext, feed: Feed) -> None:
+        self.job = job
+        self._context = context
+        self._feed = feed
+        #: Whether :meth:`leave` was called; the last record does not come then.
+        self.left = False
+
+    def take(self, timeout_s: float | None) -> list[Record]:
+        """Return all records that are ready, waiting up to ``timeout_s`` seconds for the first."""
+        return self._feed.take(timeout_s)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the last record was taken, or nobody follows any more."""
+        return self._feed.drained
+
+    def leave(self) -> None:
+        """Say that nobody follows any more: the job is cancelled.
+
+        Wakes a :meth:`take` that waits.  Harmless after the end and when called twice.
+        """
+        self.left = True
+        self._feed.close()
+        self._context.cancel()
+
+
+class AttachedJobs:
+    """Runs jobs for their clients, at most ``limit`` at a time.  Safe from any thread.
+
+    The pool's threads start with the first pooled job, never before a fork.
+
+    :param limit: runs under way at once, inline and pooled together.
+    :param feed_events: records that may wait for a slow reader, besides the last one.
+    :param lease: in whose name they run.
+    :param debts: gets what could not be stored.
+    :param observer: hears of every run; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        clock: SchedulingClock,
+        limit: int,
+        feed_events: int,
+        lease: Lease,
+        debts: Debts,
+        observer: Observer | None = None,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._clock = clock
+        self._limit = limit
+        self._feed_events = feed_events
+        self._lease = lease
+        self._debts = debts
+        self._observer = observer
+        self._changed = threading.Condition()
+        self._contexts: dict[str, RunContext] = {}
+        self._admitted = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def run_inline(
+        self, job: Job, *, forwarded: Forwarded | None = None
+    ) -> Generator[Record, None, None]:
+        """Run a new attached job in this thread and yield its records, beginning with the first.
+
+        :raises OverloadedError: if ``limit`` runs are under way.
+        :raises ShuttingDownError: after :meth:`close`.
+        """
+        attempt = self._admit(job, forwarded)
+        yield from self._records(attempt)
+
+    def follow(self, job: Job, *, forwarded: Forwarded | None = None) -> Followed:
+        """Run a new attached job in the pool and return the client's end of it.
+
+        :raises OverloadedError: if ``limit`` runs are under way.
+        :raises ShuttingDownError: after :meth:`close`.
+        """
+        attempt = self._admit(job, forwarded)
+        feed = Feed(self._feed_events)
+        try:
+            self._submit(attempt, feed)
+        except BaseException:
+            self._release(attempt)
+            self._store.delete(job.id)
+            raise
+        return Followed(attempt.job, attempt.context, feed)
+
+    def cancel(self, job_id: str) -> None:
+        """Ask an attached run of this process to stop; harmless if there is none."""
+        with self._changed:
+            context = self._contexts.get(job_id)
+        if context is not None:
+            context.cancel()
+
+    def stop(self) -> None:
+        """Cancel what runs and take nothing new."""
+        with self._changed:
+            self._closed = True
+            contexts = list(self._contexts.values())
+        for context in contexts:
+            context.cancel("shutdown")
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for the runs to end, up to ``timeout_s``, then end the threads; after :meth:`stop`.
+
+        :return: whether all runs have ended.
+        """
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._admitted == 0, timeout_s)
+        if self._pool is not None:
+            # Without a run nothing holds its threads up.
+            self._pool.shutdown(wait=ended)
+        return ended
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way."""
+        with self._changed:
+            return self._admitted
+
+    def _admit(self, job: Job, forwarded: Forwarded | None) -> Attempt:
+        self._enter()
+        try:
+            attempt = self._begin(job, forwarded)
+        except BaseException:
+            self._leave()
+            raise
+        with self._changed:
+            self._contexts[job.id] = attempt.context
+            closed = self._closed
+        if closed:
+            attempt.context.cancel("shutdown")
+        return attempt
+
+    def _begin(self, job: Job, forwarded: Forwarded | None) -> Attempt:
+        """Store the job as this process's; what cannot be run is not stored."""
+        if self._store.shared:
+            self._lease.hold()  # or others would take the job for lost
+        job = replace(job, owner=self._lease.owner, attempt=1)
+        self._store.create(job, wait=False)
+        try:
+            return Attempt(
+                job,
+                store=self._store,
+                registry=self._registry,
+                clock=self._clock,
+                observer=self._observer,
+                forwarded=forwarded,
+            )
+        except BaseException:
+            self._store.delete(job.id)
+            raise
+
+    def _enter(self) -> None:
+        """Take a place among the running."""
+        with self._changed:
+            self._check_open()
+            if self._admitted >= self._limit:
+                raise OverloadedError(
+                    f"The server is at its limit of {self._limit} answers at a time; try again",
+                    retry_after_s=1,
+                )
+            self._admitted += 1
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._admitted -= 1
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDownError(SHUTDOWN.message)
+
+    def _release(self, attempt: Attempt) -> None:
+        """Give the place of a run back; harmless when called twice."""
+        with self._changed:
+            if self._contexts.pop(attempt.job.id, None) is None:
+                return
+        try:
+            attempt.tally.end()
+        finally:
+            self._leave()
+
+    def _submit(self, attempt: Attempt, feed: Feed) -> None:
+        # In one step, so that close() cannot come between.
+        with self._changed:
+            self._check_open()
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="caesar-run")
+            self._pool.submit(self._pump, attempt, feed)
+
+    def _records(self, attempt: Attempt) -> Generator[Record, None, None]:
+        """Yield an attempt's records; the last one is terminal, whatever happens.
+
+        The place is given back just before the last one: a client that then asks again at once
+        finds it free.
+        """
+        seq, ended = attempt.job.last_seq, False
+        try:
+            with closing(attempt.records()) as records:
+                for record in records:
+                    if _is_last(record):
+                        self._release(attempt)
+                    seq, ended = record.seq, _is_last(record)
+                    yield record
+        except Exception as error:
+            if not isinstance(error, (FencedError, UnknownJobError)):
+                attempt.context.logger.exception("the job could not be run to its end")
+            if not ended:
+                info = CANCELLED if isinstance(error, UnknownJobError) else UNEXPECTED
+                last = Record(seq + 1, self._clock.time(), Failed(info))
+                attempt.tally.add(last)
+                self._release(attempt)
+                yield last
+        finally:
+            self._release(attempt)
+            if attempt.unsettled:
+                self._debts.add(attempt.settle)
+
+    def _pump(self, attempt: Attempt, feed: Feed) -> None:
+        """Move a job's records into its feed until the end, even if nobody reads them."""
+        try:
+            with (
+                attempt.tally.named(),
+                attempt.context.on_cancel(feed.lift_limit),
+                closing(self._records(attempt)) as records,
+            ):
+                for record in records:
+                    if _is_last(record):
+                        feed.end(record)
+                    else:
+                        feed.put(record)
+        finally:
+            feed.end()
+
+
+def _is_last(record: Record) -> bool:
+    return isinstance(record.event, (Completed, Failed))

@@ -1,0 +1,1 @@
+"""Which process runs which job: leases, claims and what becomes of lost jobs."""

@@ -1,0 +1,142 @@
+"""Jobs that this process takes over: lost ones are ended, waiting ones begun."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from caesar_server.contract.errors import ErrorInfo
+from caesar_server.jobs.clock import SchedulingClock
+from caesar_server.jobs.context import Observer
+from caesar_server.jobs.ending import end_job, verdict
+from caesar_server.registry import Registry
+from caesar_server.store.base import FencedError, Job, Store, StoreError, UnknownJobError
+
+logger = logging.getLogger(__name__)
+
+#: How often lost jobs are looked for, in seconds.
+_LOST_APART_S = 1.0
+
+#: Something that could not be stored and must still be; raises StoreError while it cannot.
+Debt = Callable[[], None]
+
+
+class Debts:
+    """What the store would not take.  Left alone, such a job would be in progress for ever."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owed: list[Debt] = []
+
+    def add(self, debt: Debt) -> None:
+        """Owe something to the store."""
+        with self._lock:
+            self._owed.append(debt)
+
+    def settle(self) -> None:
+        """Try to store all of it; what the store still does not take stays.
+
+        :raises StoreError: the first one that came.
+        """
+        with self._lock:
+            owed, self._owed = self._owed, []
+        for number, debt in enumerate(owed):
+            try:
+                debt()
+            except StoreError:
+                with self._lock:
+                    self._owed += owed[number:]
+                raise
+            except (FencedError, UnknownJobError) as error:
+                logger.warning("somebody else has ended a job: %r", error)
+            except Exception:
+                logger.exception("how a job ended could not be stored")
+
+
+class Claims:
+    """Claims jobs in the name of this process.  Safe from any thread.
+
+    :param owner: returns the name.
+    :param max_attempts: see :func:`caesar_server.jobs.ending.verdict`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        clock: SchedulingClock,
+        *,
+        owner: Callable[[], str],
+        max_attempts: int,
+        observer: Observer,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._clock = clock
+        self._owner = owner
+        self._max_attempts = max_attempts
+        self._observer = observer
+        self._looked_at = 0.0
+        self.debts = Debts()
+
+    def next(self) -> Job | None:
+        """Claim the oldest job that nobody runs and that this process could run."""
+        able = [name for name in self._registry.names if self._can_run(name)]
+        return self._store.claim_next(self._owner(), able) if able else None
+
+    def _can_run(self, name: str) -> bool:
+        return self._registry.report(name).state != "failed"
+
+    def end_lost(self) -> None:
+        """End the jobs of processes that are gone, except for those that can be run again."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOST_APART_S:
+            return
+        self._looked_at = now
+        for job in self._store.lost():
+            # as it would be once claimed
+            info = self.verdict(job, claims=1)
+            if info is not None:
+                self._claim_and_end(job, info)
+
+    def verdict(self, job: Job, *, claims: int = 0) -> ErrorInfo | None:
+        """Return how a job must end instead of being run, or None.
+
+        :param claims: by how many it will have been claimed more often.
+        """
+        return verdict(job, self._max_attempts - claims)
+
+    def _claim_and_end(self, job: Job, info: ErrorInfo) -> None:
+        try:
+            claimed = self._store.claim(job.id, self._owner(), attempt=job.attempt)
+        except (FencedError, UnknownJobError):
+            return  # another process was quicker
+        self.end(claimed, info)
+
+    def end(self, job: Job, info: ErrorInfo) -> None:
+        """End a job that this process has claimed and does not run."""
+        logger.warning("job %s ends: %s", job.id, info.code)
+        self._do(lambda: self._end(job, info))
+
+    def give_back(self, job: Job, *, forgiven: bool) -> None:
+        """Let others claim a job that this process has claimed and does not run."""
+        self._do(lambda: self._store.release(job.id, job.attempt, forgiven=forgiven))
+
+    def _end(self, job: Job, info: ErrorInfo) -> None:
+        records = end_job(self._store, job, info, self._clock.time())
+        tally = self._observer.begin(job)
+        for record in records:
+            tally.add(record)
+        tally.end()
+
+    def _do(self, step: Debt) -> None:
+        """Do a step now or, if the store cannot be used, as soon as it can."""
+        try:
+            step()
+        except (FencedError, UnknownJobError):
+            logger.debug("somebody else has the job by now")
+        except StoreError:
+            self.debts.add(step)
+            raise

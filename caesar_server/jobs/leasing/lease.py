@@ -1,0 +1,151 @@
+"""The name under which a process runs jobs, and the thread that keeps it valid."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from caesar_server.store.base import Store, StoreError
+
+logger = logging.getLogger(__name__)
+
+#: How often the thread looks what else there is to do, in seconds.
+_BEAT_S = 1.0
+#: Jobs of a process that is gone are noticed within its lease and this.
+_RENEWALS = 3
+
+
+class Lease:
+    """Says in the store that this process lives.  Safe from any thread.
+
+    The thread starts with the first :meth:`start` or :meth:`hold`, never before a fork.  It does
+    nothing but quick steps of the store: nothing may keep it from the next renewal.
+
+    :param lease_s: how long the process may be silent before its jobs are others' to claim.
+    :param beat: called by the thread about once a second and after :meth:`wake`; what it raises is
+        logged.
+    :param lapsed: called before, if the process was silent for so long that its jobs may be
+        others' by now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease_s: float,
+        *,
+        beat: Callable[[], None],
+        lapsed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._lease_s = lease_s
+        self._beat = beat
+        self._lapsed = lapsed
+        self._lock = threading.Lock()
+        self._owner: str | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._renewed_at: float | None = None
+        self._trouble = False
+
+    @property
+    def owner(self) -> str:
+        """The name; made when it is first asked for, so each process has one of its own."""
+        with self._lock:
+            if self._owner is None:
+                self._owner = new_owner()
+            return self._owner
+
+    def start(self) -> None:
+        """Let the thread begin: it takes the lease, as soon as the store can be written."""
+        owner = self.owner
+        with self._lock:
+            if self._thread is not None or self._closed:
+                return
+            self._thread = threading.Thread(
+                target=self._run, args=(owner,), name="caesar-lease", daemon=True
+            )
+            self._thread.start()
+
+    def hold(self) -> None:
+        """Make sure that there is a lease, and a thread that keeps it.
+
+        :raises StoreError: if the store cannot be written.
+        """
+        if self._renewed_at is None and not self._closed:
+            self._renew(self.owner)
+            self.start()
+
+    def wake(self) -> None:
+        """Let the thread look at once what there is to do; quick."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread and the lease: others may claim at once what this process still holds."""
+        with self._lock:
+            self._closed = True
+            thread, self._thread = self._thread, None
+        self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        if self._renewed_at is None:
+            return
+        self._renewed_at = None
+        try:
+            self._store.retire(self.owner)
+        except StoreError as error:
+            # It runs out by itself.
+            logger.warning("the lease could not be ended: %s", error)
+
+    def _run(self, owner: str) -> None:
+        while not self._closed:
+            self._once(owner)
+            self._wake.wait(min(_BEAT_S, self._lease_s / _RENEWALS))
+            self._wake.clear()
+
+    def _once(self, owner: str) -> None:
+        try:
+            silent_s = self._silent_s()
+            if silent_s is None or silent_s >= self._lease_s / _RENEWALS:
+                self._renew(owner)
+            if silent_s is not None and silent_s >= self._lease_s:
+                logger.warning("the process was silent for %.1f s, longer than lease_s", silent_s)
+                self._lapsed()
+            self._beat()
+            self._trouble = False
+        except StoreError as error:
+            # said once: it is tried every second
+            logger.log(
+                logging.DEBUG if self._trouble else logging.ERROR,
+                "jobs cannot be looked after for now: %s",
+                error,
+            )
+            self._trouble = True
+        except Exception:
+            logger.exception("looking after jobs failed")
+
+    def _renew(self, owner: str) -> None:
+        begun = _now_s()
+        self._store.renew(owner, self._lease_s)
+        self._renewed_at = begun
+
+    def _silent_s(self) -> float | None:
+        """Return how long ago the last renewal was; None if there was none."""
+        return None if self._renewed_at is None else _now_s() - self._renewed_at
+
+
+def new_owner() -> str:
+    """Return a name for this process that no other one has or had."""
+    return f"{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _now_s() -> float:
+    """Return seconds that go on while the machine sleeps, where the system has such a clock."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()

@@ -1,0 +1,1 @@
+"""One run of a job: its events, their rules, their way into the store."""

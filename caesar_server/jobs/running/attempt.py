@@ -1,0 +1,269 @@
+"""One attempt at a job: runs its backend, numbers the events and has them stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from caesar_server.contract.backend import Backend
+from caesar_server.contract.context import Forwarded
+from caesar_server.contract.errors import ErrorInfo
+from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
+from caesar_server.errors import UNEXPECTED, ModelNotFoundError
+from caesar_server.jobs.calls import RegistryCaller, seed_of
+from caesar_server.jobs.cancellation import cancel_apart
+from caesar_server.jobs.clock import SchedulingClock
+from caesar_server.jobs.context import NoObserver, Observer, RunContext
+from caesar_server.jobs.ending import end_job
+from caesar_server.jobs.running.recording import BatchRecorder, KeptRecorder, Recorder
+from caesar_server.jobs.running.resume import Resumption
+from caesar_server.jobs.running.run import cancel_info, run_events
+from caesar_server.registry import Registry
+from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+
+
+class HandedBackError(Exception):
+    """The run stopped before its end so that another process goes on with the job."""
+
+
+class Attempt:
+    """Everything comes from the claimed job, the store and the registry, so it may run anywhere.
+
+    A job that is not detached is stored at its end; the records of a detached one soon after they
+    came, since others follow it.
+
+    :param job: as it was claimed.
+    :param observer: hears of the run; None: nobody does.
+    :param forwarded: what may be passed on of the caller's HTTP request; only where it arrived.
+    :param on_stored: told each time that records of a detached job were stored, with whether the
+        last one was among them; in the thread that stores, so it must not use the store.
+    :raises BackendLoadError: if its backend cannot be loaded here.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        store: Store,
+        registry: Registry,
+        clock: SchedulingClock,
+        observer: Observer | None = None,
+        forwarded: Forwarded | None = None,
+        on_stored: Callable[[bool], None] | None = None,
+    ) -> None:
+        self.job = job
+        self._store = store
+        self._clock = clock
+        self._detached = job.detached
+        self._last_seq = job.last_seq
+        self._ended = False
+        self._settled = False
+        self._backend = _backend_of(job, registry)
+        observer = observer or NoObserver()
+        self.context = RunContext(
+            job.id,
+            attempt=job.attempt,
+            clock=clock,
+            timeout_s=job.timeout_s,
+            seed=seed_of(job.request),
+            restored=job.checkpoint,
+            forwarded=forwarded,
+            metrics=observer.metrics(job.backend),
+            metrics_of=observer.metrics,
+            save_checkpoint=self._save_checkpoint,
+            caller=RegistryCaller(registry),
+            chain=(job.backend,),
+        )
+        self._recorder = self._make_recorder(on_stored or _tell_nobody)
+        #: Follows the run; whoever made the attempt says when it is over.
+        self.tally = observer.begin(job)
+
+    def records(self) -> Generator[Record, None, None]:
+        """Yield the job's records, the terminal one last and once it is stored.
+
+        Closing the iterator early cancels the run and stores it as cancelled.
+
+        :raises FencedError: if another attempt has begun: this one has stopped and writes nothing.
+        :raises UnknownJobError: if the job was deleted meanwhile: likewise.
+        :raises HandedBackError: if the run was cancelled for a ``handover``: what it told is
+            stored, and the job is free for others.
+        """
+        call_off = _nothing
+        try:
+            call_off = self._arm_deadline()
+            if self._last_seq == 0:
+                yield self._announced(StatusChanged("queued"))
+            job = self.job
+            with closing(
+                run_events(self._backend, job.request, self.context, self._fresh())
+            ) as events:
+                for event in events:
+                    yield self._announced(event)
+        except GeneratorExit:
+            self._abandon()
+            raise
+        except HandedBackError:
+            raise
+        except BaseException:
+            self._abandon(UNEXPECTED)
+            raise
+        finally:
+            call_off()
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the job waits for :meth:`settle`: how it ended could not be stored."""
+        return not self._settled and self._recorder.lost is None
+
+    def settle(self) -> None:
+        """Store how the job ended, or give it back to be begun again; once the run is over.
+
+        :raises Exception: what the store raises; this may be called again then.
+        """
+        job = self.job
+        try:
+            if not job.detached:
+                self._recorder.save()
+            elif job.durable:
+                self._store.release(job.id, job.attempt, forgiven=False)
+            else:
+                stored = replace(self._store.job(job.id), attempt=job.attempt)
+                end_job(self._store, stored, UNEXPECTED, self._clock.time())
+        except (FencedError, UnknownJobError) as error:
+            self._note_lost(error)
+        self._settled = True
+
+    def _make_recorder(self, on_stored: Callable[[bool], None]) -> Recorder:
+        if not self.job.detached:
+            return KeptRecorder(self._store, self.job, self._stop)
+        return BatchRecorder(
+            self._store, self.job, self._clock, on_stored=on_stored, on_failed=self._stop_apart
+        )
+
+    def _fresh(self) -> Callable[[Event], Event | None] | None:
+        """Return what drops the events that an earlier attempt has stored, if there are any."""
+        job = self.job
+        # the first is the server's own
+        if job.last_seq <= 1:
+            return None
+        return Resumption(job, self._store.records(job.id)).fresh
+
+    def _announced(self, event: Event) -> Record:
+        """Return the next record, stored unless that has time."""
+        kind = type(event)
+        if kind is Completed or kind is Failed:
+            return self._announced_last(event)
+        self._last_seq = seq = self._last_seq + 1
+        record = Record(seq, self._clock.time(), event)
+        self.tally.add(record)
+        self._recorder.add(record)
+        return record
+
+    def _announced_last(self, event: Event) -> Record:
+        """Return the terminal record once all of them are stored."""
+        self._hand_back(event)
+        record = self._numbered(event)
+        self._ended = True
+        if self._detached:  # once it is stored others see it
+            self.tally.add(record)
+            self._recorder.end(record)
+        else:
+            self._recorder.end(record)
+            self.tally.add(record)
+        self._settled = True
+        return record
+
+    def _numbered(self, event: Event) -> Record:
+        self._last_seq += 1
+        return Record(self._last_seq, self._clock.time(), event)
+
+    def _hand_back(self, event: Event) -> None:
+        """Give the job back if the run failed for no other reason than that it was told to stop.
+
+        :raises HandedBackError: in that case.
+        """
+        if self.context.cancellation.reason != "handover" or not isinstance(event, Failed):
+            return
+        self._ended = True  # as far as this attempt is concerned
+        self._recorder.save()
+        self._store.release(self.job.id, self.job.attempt)
+        self._settled = True
+        raise HandedBackError
+
+    def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        # What is no JSON is the backend's fault, and found before anything is stored.
+        state = json.loads(json.dumps(state, allow_nan=False))
+        try:
+            self._recorder.save(state)
+        except (FencedError, UnknownJobError):
+            self._stop_for_good()
+
+    def _stop_for_good(self) -> None:
+        self.context.cancel("fenced")
+        self.context.raise_if_cancelled()
+
+    def _stop(self, error: BaseException) -> None:
+        """Cancel a run that can write nothing any more."""
+        self._note_lost(error)
+        self.context.cancel("fenced")
+
+    def _stop_apart(self, error: BaseException) -> None:
+        """Do the same from a thread that must not wait for what a backend does on a cancel."""
+        self._note_lost(error)
+        cancel_apart(self.context.cancellation, "fenced")
+
+    def _note_lost(self, error: BaseException) -> None:
+        if isinstance(error, (FencedError, UnknownJobError)):
+            self.context.logger.warning("the run stops, for the job is no longer its: %r", error)
+        else:
+            self.context.logger.error("the run stops, for it cannot be stored", exc_info=error)
+
+    def _arm_deadline(self) -> Callable[[], None]:
+        deadline = self.context.deadline
+        if deadline is None:
+            return _nothing
+        return self._clock.call_at(deadline, lambda: self.context.cancel("deadline"))
+
+    def _abandon(self, info: ErrorInfo | None = None) -> None:
+        """Give a run that will not come to its end the terminal record that it lacks.
+
+        :param info: how it ended; None: it was cancelled.
+        """
+        if self._ended or self._recorder.lost is not None:
+            return
+        self.context.cancel()
+        # What the backend would still say is of no interest; how the job ended is.
+        last = self._numbered(Failed(info or cancel_info(self.context.cancellation.reason)))
+        if info is None or self._detached:
+            self.tally.add(last)  # otherwise whoever sees the error tells of it
+        try:
+            self._recorder.end(last)
+            self._settled = True
+        except (FencedError, UnknownJobError):
+            return  # logged; whoever has the job now ends it
+        except Exception:
+            self.context.logger.exception("how the job ended could not be stored")
+
+
+def _backend_of(job: Job, registry: Registry) -> Backend:
+    """Return the job's backend, with the options of the route that its model name takes here.
+
+    :raises BackendLoadError: if it cannot be loaded here.
+    """
+    try:
+        resolved = registry.resolve(job.model)
+    except ModelNotFoundError:
+        return registry.load(job.backend)
+    # the process that took the request in may have other routes
+    return resolved.backend if resolved.name == job.backend else registry.load(job.backend)
+
+
+def _nothing() -> None:
+    """Call nothing off."""
+
+
+def _tell_nobody(last: bool) -> None:
+    """Let nobody know that something was stored."""

@@ -1,0 +1,1 @@
+"""How the tables came to be what they are; run by :mod:`caesar_server.store.sql.revisions`."""

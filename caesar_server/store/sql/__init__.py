@@ -1,0 +1,1 @@
+"""The store in a database: SQLite for one machine, PostgreSQL for several."""

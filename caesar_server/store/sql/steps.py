@@ -1,0 +1,284 @@
+"""The steps that write, each a function of a connection within a transaction.
+
+A step that cannot be done raises before it has written: others in the same transaction stand.
+
+``again`` says that an earlier try may have been committed, though its connection was lost before
+that was heard: a step that finds its own work then counts as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    null,
+    select,
+    update,
+)
+
+from caesar_server.store.base import FencedError, Job, UnknownJobError
+from caesar_server.store.outcome import Outcome
+from caesar_server.store.sql import queries
+from caesar_server.store.sql.database import Database
+from caesar_server.store.sql.schema import checkpoints, jobs, leases, records, requests
+
+_THIS = jobs.c.id == bindparam("id_")
+_MINE = and_(_THIS, jobs.c.attempt == bindparam("attempt_"), jobs.c.owner.is_not(None))
+_CLAIM = (
+    update(jobs)
+    .where(_THIS, jobs.c.finished_at.is_(None))
+    .values(attempt=jobs.c.attempt + 1, owner=bindparam("owner_"))
+)
+_CLAIM_AS_SEEN = _CLAIM.where(jobs.c.attempt == bindparam("attempt_"))
+_RELEASE = (
+    update(jobs)
+    .where(_MINE)
+    .values(owner=null(), released=jobs.c.released + bindparam("forgiven_"))
+)
+#: The fence: whatever an attempt writes begins with one of these two.
+_ADVANCE = (
+    update(jobs)
+    .where(_MINE, jobs.c.last_seq == bindparam("old_"))
+    .values(
+        last_seq=bindparam("new_"),
+        checkpoint_seq=func.coalesce(
+            bindparam("checkpoint_seq_", type_=jobs.c.last_seq.type), jobs.c.checkpoint_seq
+        ),
+    )
+)
+_ADVANCE_STATUS = _ADVANCE.values(
+    status=bindparam("status_"),
+    finished_at=bindparam("finished_at_"),
+    error_code=bindparam("error_code_"),
+    owner=case((bindparam("ended_"), null()), else_=jobs.c.owner),
+)
+_SEEN = update(jobs).where(_MINE).values(attempt=jobs.c.attempt)
+_KEEP = update(jobs).where(_MINE).values(checkpoint_seq=jobs.c.last_seq)
+_REQUEST_CANCEL = (
+    update(jobs).where(_THIS, jobs.c.finished_at.is_(None)).values(cancel_requested=True)
+)
+_STATE = select(
+    jobs.c.attempt, jobs.c.owner, jobs.c.last_seq, jobs.c.released, jobs.c.finished_at
+).where(_THIS)
+
+
+def create(
+    connection: Connection,
+    database: Database,
+    row: dict[str, Any],
+    body: bytes,
+    *,
+    again: bool,
+) -> None:
+    """Add a job and its request.
+
+    :raises ValueError: if its id exists.
+    """
+    adding = database.insert(jobs).on_conflict_do_nothing()
+    added = connection.execute(adding.execution_options(preserve_rowcount=True), row)
+    if added.rowcount != 1:
+        if again and _is_as_created(connection, row):
+            return
+        raise ValueError(f"job {row['id']} exists")
+    connection.execute(requests.insert(), {"job_id": row["id"], "body": body})
+
+
+def uncreate(connection: Connection, row: dict[str, Any]) -> None:
+    """Remove a job that nobody was told of, unless somebody runs it already."""
+    if _is_as_created(connection, row):
+        delete_jobs(connection, [row["id"]])
+
+
+def _is_as_created(connection: Connection, row: dict[str, Any]) -> bool:
+    state = _state(connection, row["id"])
+    return state is not None and (state.attempt, state.owner, state.last_seq) == (
+        row["attempt"],
+        row["owner"],
+        row["last_seq"],
+    )
+
+
+def claim(connection: Connection, job_id: str, owner: str, attempt: int | None) -> Job:
+    """Make ``owner`` the job's and return it.
+
+    :raises UnknownJobError: if it does not exist.
+    :raises FencedError: if it has ended, or ``attempt`` is not its attempt any more.
+    """
+    values = {"id_": job_id, "owner_": owner}
+    if attempt is None:
+        claimed = connection.execute(_CLAIM, values)
+    else:
+        claimed = connection.execute(_CLAIM_AS_SEEN, {**values, "attempt_": attempt})
+    if claimed.rowcount != 1:
+        state = _known(connection, job_id)
+        ended = state.finished_at is not None
+        raise FencedError(
+            f"job {job_id} " + ("has ended" if ended else f"is at attempt {state.attempt}")
+        )
+    return queries.job(connection, job_id)
+
+
+def claim_next(
+    connection: Connection, database: Database, owner: str, backends: Collection[str]
+) -> Job | None:
+    """Claim the oldest job that nobody runs, or return None."""
+    free = queries.free(database, backends).limit(1)
+    if database.skips_locked:
+        free = free.with_for_update(skip_locked=True, of=jobs)
+    job_id: str | None = connection.execute(free).scalar()
+    if job_id is None:
+        return None
+    connection.execute(_CLAIM, {"id_": job_id, "owner_": owner})
+    return queries.job(connection, job_id)
+
+
+def has_claimed(connection: Connection, job: Job) -> bool:
+    """Return whether the claim that returned ``job`` was committed and holds."""
+    state = _state(connection, job.id)
+    return state is not None and (state.attempt, state.owner) == (job.attempt, job.owner)
+
+
+def unclaim(connection: Connection, job: Job) -> None:
+    """Give back a claim that nobody was told of, if it was made."""
+    if has_claimed(connection, job):
+        connection.execute(_RELEASE, {"id_": job.id, "attempt_": job.attempt, "forgiven_": 1})
+
+
+def release(
+    connection: Connection, job_id: str, attempt: int, forgiven: bool, *, again: bool
+) -> None:
+    """Take the job's owner away.
+
+    :raises UnknownJobError: if it does not exist.
+    :raises FencedError: if ``attempt`` is not its attempt any more or is over.
+    """
+    values = {"id_": job_id, "attempt_": attempt, "forgiven_": int(forgiven)}
+    if connection.execute(_RELEASE, values).rowcount != 1:
+        state = _known(connection, job_id)
+        given_back = state.owner is None and state.finished_at is None
+        if not (again and given_back and state.attempt == attempt):
+            raise _fenced(job_id, state)
+
+
+def append(
+    connection: Connection,
+    database: Database,
+    fence: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    outcome: Outcome,
+    checkpoint: bytes | None,
+    *,
+    again: bool,
+) -> None:
+    """Move the job on, and add rows of records and the checkpoint.
+
+    :param fence: the values of the fence.
+    :raises UnknownJobError: if the job does not exist.
+    :raises FencedError: if the attempt or the numbers are not the job's.
+    """
+    if outcome.status is None:
+        moved = connection.execute(_ADVANCE, fence)
+    else:
+        changes = {
+            "status_": outcome.status,
+            "finished_at_": outcome.finished_at,
+            "error_code_": outcome.error_code,
+            "ended_": outcome.ended,
+        }
+        moved = connection.execute(_ADVANCE_STATUS, {**fence, **changes})
+    job_id = fence["id_"]
+    if moved.rowcount != 1:
+        state = _known(connection, job_id)
+        if again and (state.attempt, state.last_seq) == (fence["attempt_"], fence["new_"]):
+            return
+        raise _fenced(job_id, state)
+    if rows:
+        connection.execute(records.insert(), rows)
+    if checkpoint is not None:
+        _put_checkpoint(connection, database, job_id, checkpoint)
+
+
+def keep(
+    connection: Connection, database: Database, fence: dict[str, Any], checkpoint: bytes | None
+) -> None:
+    """Store a checkpoint without records; without one only see whether that would be allowed.
+
+    :raises UnknownJobError: if the job does not exist.
+    :raises FencedError: if the attempt is not the job's.
+    """
+    job_id = fence["id_"]
+    if connection.execute(_KEEP if checkpoint else _SEEN, fence).rowcount != 1:
+        raise _fenced(job_id, _known(connection, job_id))
+    if checkpoint is not None:
+        _put_checkpoint(connection, database, job_id, checkpoint)
+
+
+def _put_checkpoint(
+    connection: Connection, database: Database, job_id: str, checkpoint: bytes
+) -> None:
+    adding = database.insert(checkpoints)
+    connection.execute(
+        adding.on_conflict_do_update(
+            index_elements=[checkpoints.c.job_id], set_={"body": adding.excluded.body}
+        ),
+        {"job_id": job_id, "body": checkpoint},
+    )
+
+
+def request_cancel(connection: Connection, job_id: str) -> Job:
+    """Mark the job unless it has ended, and return it.
+
+    :raises UnknownJobError: if it does not exist.
+    """
+    connection.execute(_REQUEST_CANCEL, {"id_": job_id})
+    return queries.job(connection, job_id)
+
+
+def renew(connection: Connection, database: Database, owner: str, lease_s: float) -> None:
+    """Begin or prolong a lease, and forget those that have run out."""
+    now = database.now()
+    connection.execute(delete(leases).where(~queries.is_valid(database), leases.c.owner != owner))
+    adding = database.insert(leases).values(
+        owner=owner, boot_id=database.boot_id, begins_at=now, ends_at=now + lease_s
+    )
+    new = {name: adding.excluded[name] for name in ("boot_id", "begins_at", "ends_at")}
+    connection.execute(adding.on_conflict_do_update(index_elements=[leases.c.owner], set_=new))
+
+
+def retire(connection: Connection, owner: str) -> None:
+    """End a lease."""
+    connection.execute(delete(leases).where(leases.c.owner == owner))
+
+
+def delete_jobs(connection: Connection, ids: Collection[str]) -> int:
+    """Remove jobs and all that belongs to them; return how many there were."""
+    # the job first: whoever appends holds its row, and finds none afterwards
+    gone = connection.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount
+    for table in (records, checkpoints, requests):
+        connection.execute(delete(table).where(table.c.job_id.in_(ids)))
+    return gone
+
+
+def _state(connection: Connection, job_id: str) -> Any:
+    """Return the row of :data:`_STATE`, or None."""
+    return connection.execute(_STATE, {"id_": job_id}).one_or_none()
+
+
+def _known(connection: Connection, job_id: str) -> Any:
+    state = _state(connection, job_id)
+    if state is None:
+        raise UnknownJobError(job_id)
+    return state
+
+
+def _fenced(job_id: str, state: Any) -> FencedError:
+    return FencedError(
+        f"job {job_id} is at attempt {state.attempt}, seq {state.last_seq}, owner {state.owner}"
+    )
