@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from flask import Flask
+from flask import Flask, Request
 
 from caesar_server.blueprints.compat import description as compat_description
 from caesar_server.blueprints.compat import routes as compat
 from caesar_server.blueprints.ops import routes as ops
+from caesar_server.contract.context import Clock, Forwarded
 from caesar_server.jobs.clock import SchedulingClock, SystemClock
 from caesar_server.jobs.detached import JobLimits
 from caesar_server.jobs.runner import Runner
@@ -19,14 +22,19 @@ from caesar_server.store.base import Store
 from caesar_server.store.opening import kept_jobs, open_store
 from caesar_server.web import cors, errors, hosts, request_ids
 from caesar_server.web.access import auth, limits
+from caesar_server.web.access.forwarding import forwarded_parts
 from caesar_server.web.access.keyring import Keyring, Latch
 from caesar_server.web.access.places import Places
 from caesar_server.web.access.rates import Rates
+from caesar_server.web.description import Surface
 from caesar_server.web.gone import SocketWatch
 from caesar_server.web.observing import access_log
 from caesar_server.web.observing.metrics import ServerMetrics
 from caesar_server.web.observing.runs import RunObserver
-from caesar_server.web.services import EXTENSION, Services
+from caesar_server.web.services import EXTENSION, Services, Stamp
+
+if TYPE_CHECKING:
+    from caesar_server.mock.scopes import Scopes
 
 
 def create_app(
@@ -35,6 +43,7 @@ def create_app(
     store: Store | None = None,
     clock: SchedulingClock | None = None,
     keys_required: Latch | None = None,
+    mock: Scopes | None = None,
 ) -> Flask:
     """Return a new WSGI application; two of them may live in one process.
 
@@ -49,11 +58,19 @@ def create_app(
     :param keys_required: a host that replaces its workers makes one before it forks and gives it
         to each: once one of them asked for API keys, so do its successors, whatever became of
         their file.
+    :param mock: makes the server a mock of itself: calls are answered by the rules of these scopes,
+        faults included, and ``/_mock`` controls them.  ``registry`` is then one of the mock alone
+        unless it is given.
     :raises SettingsError: if the settings do not make sense, or the store's database has not the
         tables of this version.  With ``strict_plugins`` the host
         calls ``registry.load_all()`` once it has forked, as ``caesar-server serve`` does.
     """
     settings = settings or load_settings().settings
+    if mock is not None:
+        # not above: a server that is no mock shall not load it
+        from caesar_server.blueprints.mock import control, seams, wiring
+
+        registry = registry or wiring.mock_registry(settings, mock)
     registry = registry or Registry.from_entry_points(settings)
     store = store or open_store(settings)
     own_clock = SystemClock()
@@ -80,13 +97,16 @@ def create_app(
         observer=RunObserver(metrics, clock.monotonic),
     )
     watch = SocketWatch()
+    stamp, forwarded = _stamps(clock), _forwarding(settings)
+    if mock is not None:
+        stamp, forwarded = seams.stamps(mock, store), seams.forwarding(forwarded)
     app = _SynchronousFlask("caesar_server", static_folder=None)
     app.url_map.strict_slashes = False
     # or whoever doubles a slash is sent elsewhere, with a page of HTML
     app.url_map.merge_slashes = False
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    app.extensions[EXTENSION] = Services(
+    services = Services(
         settings=settings,
         registry=registry,
         store=store,
@@ -96,8 +116,11 @@ def create_app(
         keyring=keyring,
         places=places,
         metrics=metrics,
+        stamp=stamp,
+        forwarded=forwarded,
         closers=(runner.close, watch.close, registry.close, store.close, own_clock.close),
     )
+    app.extensions[EXTENSION] = services
     request_ids.register(app)
     access_log.register(app, metrics, clock.monotonic)
     errors.register(app)
@@ -105,10 +128,23 @@ def create_app(
     cors.register(app, settings)
     auth.register(app, keyring)
     limits.register(app, settings, places, Rates(settings.limits_storage))
-    app.register_blueprint(ops.create_blueprint(described=(compat_description.SURFACE,)))
+    described: list[Surface | Callable[[], Surface]] = [compat_description.SURFACE]
+    if mock is not None:
+        described.append(control.surface)
+        end_faults = wiring.register(app, mock, watch)
+        app.extensions[EXTENSION] = replace(services, closers=(end_faults, *services.closers))
+    app.register_blueprint(ops.create_blueprint(described))
     for prefix in compat.PREFIXES:
         app.register_blueprint(compat.create_blueprint(prefix))
     return app
+
+
+def _stamps(clock: Clock) -> Callable[[], Stamp]:
+    return lambda: Stamp(str(uuid.uuid4()), clock.time())
+
+
+def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:
+    return lambda request: forwarded_parts(request, settings)
 
 
 class _SynchronousFlask(Flask):

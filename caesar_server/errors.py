@@ -138,12 +138,26 @@ class ModelNotFoundError(NotFoundError):
     code = "model_not_found"
 
 
+class NoFixtureMatchError(NotFoundError):
+    """No rule of the mock matches the request, and its scope is strict; names the nearest rules."""
+
+    code = "no_fixture_match"
+
+
 class MethodNotAllowedError(ServerError):
     """The path exists, but not for this HTTP method."""
 
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
+
+
+class CheckFailedError(ServerError):
+    """The mock did not see what a check of its journal asks for; only under ``/_mock``."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "check_failed"
 
 
 class BodyTooLargeError(ServerError):
@@ -160,6 +174,15 @@ class UnsupportedMediaTypeError(ServerError):
     status = 415
     type = "invalid_request_error"
     code = "unsupported_media_type"
+
+
+class FaultNotPossibleError(ServerError):
+    """The mock was asked for a fault that the host, or the kind of answer, does not allow."""
+
+    # not 501, which OpenAI's clients would try again
+    status = 422
+    type = "invalid_request_error"
+    code = "fault_not_possible"
 
 
 class BackendLoadError(ServerError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from docutils import nodes
@@ -14,9 +15,12 @@ from sphinx.util.nodes import make_refnode
 import caesar_server
 from caesar_backend_local_llm import LocalLlmOptions, ModelOptions
 from caesar_backend_upstream import ServerOptions, UpstreamOptions
+from caesar_server.app import create_app
 from caesar_server.cli import main
 from caesar_server.contract.options import OptionField, option_fields
-from caesar_server.settings import settings_reference
+from caesar_server.mock.files.schema import definitions
+from caesar_server.mock.scopes import Scopes
+from caesar_server.settings import Settings, settings_reference
 from caesar_server.testing.conformance import RULES
 from caesar_server.web.error_reference import errors_reference
 
@@ -33,7 +37,7 @@ nitpick_ignore_regex = [
     # Names of the standard library and of type hints alone; no inventory is fetched for them.
     (
         "py:.*",
-        r"(abc|collections|contextlib|http|logging|pathlib|random|threading|types|typing)\..*"
+        r"(abc|collections|contextlib|http|logging|pathlib|random|re|threading|types|typing)\..*"
         r"|tuple\[.*|.*\.T|WSGIApplication",
     ),
     # Internal classes that helpers for tests hand out; they are documented by the contract's own.
@@ -103,6 +107,89 @@ def options_reference(schema: type, *, beyond: type | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def fixtures_reference() -> str:
+    """Return a section with a table for each kind of object in fixture files."""
+    schemas = definitions()
+    sections = []
+    for name in FIXTURE_OBJECTS:
+        schema = schemas[name]
+        title = f"{name} " if name[0].islower() else name
+        rows = [("field", "value", "what it says")]
+        for field, described in schema["properties"].items():
+            required = "; needed" if field in schema.get("required", ()) else ""
+            text = _common_mark(described.get("description", ""))
+            rows.append((f"``{field}``", f"{_value(described)}{required}", text))
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 20 35 45", ""]
+        for first, *others in rows:
+            lines += [f"   * - {first}", *(f"     - {text}" for text in others)]
+        head = f".. _fixture-{name.lower()}:\n\n{title}\n{'~' * len(title)}\n"
+        said = _common_mark(schema.get("description", ""))
+        sections.append("\n".join([head, said, "", *lines, ""]))
+    return "\n".join(sections)
+
+
+#: In the order of the page.
+FIXTURE_OBJECTS = (
+    *("RulesFile", "Rule", "When", "Operators", "Reply", "Choice", "Token", "Result", "Usage"),
+    *("Error", "Pacing", "Fault"),
+)
+
+
+def _value(schema: dict[str, Any]) -> str:
+    """Return what a value may be, in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f":ref:`{name} <fixture-{name.lower()}>`" if name in FIXTURE_OBJECTS else "an object"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_value(one) for one in schema["anyOf"]))
+    if "enum" in schema:
+        return " | ".join(f"``{value}``" for value in schema["enum"])
+    if "const" in schema:
+        return f"``{str(schema['const']).lower()}``"
+    kind = schema.get("type")
+    if kind == "array":
+        return f"list of {_value(schema['items'])}" if "items" in schema else "list"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {_value(schema['additionalProperties'])}"
+    words = {"integer": "whole number", "string": "text", "number": "number", "null": "null"}
+    words |= {"boolean": "true or false", "object": "object"}
+    if isinstance(kind, list):
+        return " or ".join(words[one] for one in kind)
+    bounds = [f"{schema[key]:g}" for key in ("minimum", "maximum") if key in schema]
+    small = all(abs(float(bound)) < 1e15 for bound in bounds)
+    if len(bounds) == 2 and small:
+        return f"{words[kind]} from {bounds[0]} to {bounds[1]}"
+    if bounds and "minimum" in schema and float(bounds[0]) > -1e15:
+        return f"{words[kind]} from {bounds[0]}"
+    return words[kind] if kind else "any value"
+
+
+def _common_mark(text: str) -> str:
+    """Return CommonMark with code and lists alone as reStructuredText in one line."""
+    parts = text.split("`")
+    plain = [part if i % 2 else part.replace("*", "\\*") for i, part in enumerate(parts)]
+    return " ".join("``".join(plain).split())
+
+
+def control_reference() -> str:
+    """Return a table of the mock's control API."""
+    app = create_app(Settings(), mock=Scopes())
+    paths = app.test_client().get("/openapi.json").get_json()["paths"]
+    app.extensions["caesar_server"].close()
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 45 55", ""]
+    lines += ["   * - Request", "     - What it does"]
+    for path, item in paths.items():
+        if not path.startswith("/_mock"):
+            continue
+        for method in ("get", "post", "put", "patch", "delete"):
+            if method in item:
+                lines += [
+                    f"   * - ``{method.upper()} {path}``",
+                    f"     - {item[method]['summary']}",
+                ]
+    return "\n".join(lines) + "\n"
+
+
 def _default(field: OptionField) -> str:
     if field.required:
         return "must be set"
@@ -114,7 +201,7 @@ def _default(field: OptionField) -> str:
 
 
 def generate(app: Sphinx) -> None:
-    """Write what the reference pages, ``local_llm`` and ``upstream`` include."""
+    """Write what the reference pages and those of some backends and the mock include."""
     folder = Path(app.srcdir) / "_generated"
     folder.mkdir(exist_ok=True)
     pages = {
@@ -124,6 +211,8 @@ def generate(app: Sphinx) -> None:
         "rules": rules_reference(),
         "local_llm_options": options_reference(LocalLlmOptions),
         "local_llm_model_options": options_reference(ModelOptions, beyond=LocalLlmOptions),
+        "fixtures": fixtures_reference(),
+        "control": control_reference(),
         "upstream_options": options_reference(UpstreamOptions),
         "upstream_server_options": options_reference(ServerOptions),
     }

@@ -15,6 +15,8 @@ from caesar_server.cli.backends import backends
 from caesar_server.cli.check import check
 from caesar_server.cli.jobs import jobs, worker
 from caesar_server.cli.keys import keys
+from caesar_server.cli.mock.command import mock
+from caesar_server.cli.mock.fixtures import fixtures
 from caesar_server.cli.plugins.commands import plugin_commands
 from caesar_server.cli.plugins.new_backend import new_backend
 from caesar_server.cli.routes import routes
@@ -71,5 +73,9 @@ def main() -> None:
     """Serve the Caesar research API, with the backends that are installed."""
 
 
-for _command in (serve, backends, check, new_backend, settings, routes, keys, store, jobs, worker):
+_COMMANDS = (
+    *(serve, mock, worker, backends, check, new_backend, settings, routes),
+    *(keys, jobs, store, fixtures),
+)
+for _command in _COMMANDS:
     main.add_command(_command)

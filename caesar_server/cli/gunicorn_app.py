@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
@@ -18,6 +18,9 @@ from caesar_server.cli.plugins.reload import GRACE_S, watch_sources
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.access.keyring import Latch
+
+if TYPE_CHECKING:
+    from caesar_server.mock.scopes import Scopes
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +35,19 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         read_again: Callable[[], Settings],
         *,
         watch: bool = False,
+        mock: Scopes | None = None,
+        ready: Callable[[Any], None] | None = None,
     ) -> None:
         """:param listener: a listening socket, which gunicorn takes over.
 
         :param read_again: returns the settings as they are now, or raises ``SettingsError``.
         :param watch: start a new worker when the source of a plugin changes.
+        :param mock: of a mock server: what it answers by.
+        :param ready: called with the worker, in its process, once it is about to answer.
         """
         self._watch = watch
+        self._mock = mock
+        self._ready = ready
         self._settings = settings
         self._read_again = read_again
         # shared with all workers, those too that are forked later
@@ -57,16 +66,22 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         self.cfg.set("bind", self._address)
         if self._watch:
             self._watch_sources()
+        if self._ready is not None:
+            self._after_init(self._ready)
 
     def _watch_sources(self) -> None:
         # Byte code is told from its source by size and whole seconds: it may be that of a version
         # which was saved and tried a moment before.
         sys.dont_write_bytecode = True
+        self._after_init(watch_sources)
+
+    def _after_init(self, function: Callable[[Any], None]) -> None:
+        """Call a function in each worker once it is set up, after what is called there already."""
         before = self.cfg.post_worker_init
 
         def post_worker_init(worker: Any) -> None:
             before(worker)
-            watch_sources(worker)
+            function(worker)
 
         self.cfg.set("post_worker_init", post_worker_init)
 
@@ -84,4 +99,4 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         """Return a new app."""
-        return create_app(self._settings, keys_required=self._keys_required)
+        return create_app(self._settings, keys_required=self._keys_required, mock=self._mock)

@@ -49,11 +49,11 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     write_log(None)
     default, unwise = _check(loaded, reload)
     _prepare_store(loaded)
-    listener = _listen(settings)
-    url = _url(listener)
+    listener = listen(settings)
+    url = url_of(listener)
     configure_logging(settings)
     for sentence in (*loaded.warnings, *unwise):
-        announce(settings, sentence, logging.WARNING)
+        announce(settings, sentence, warning=True)
     announce(settings, f"Serving on {url} (default backend: {default})")
 
     def read_again() -> Settings:
@@ -124,7 +124,7 @@ def _check_extras(registry: Registry, loaded: LoadedSettings) -> None:
         raise SettingsError(map(loaded.locate, problems))
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
     """Return a listening socket: gunicorn would try a taken port for five seconds.
 
     :raises click.ClickException: if the address cannot be listened on.
@@ -150,7 +150,8 @@ def _why_not(settings: Settings, error: OSError) -> str:
     return f"cannot listen on port {settings.port} of {settings.host}: {reason}"
 
 
-def _url(listener: socket.socket) -> str:
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

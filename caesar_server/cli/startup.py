@@ -125,12 +125,12 @@ def write_log(level: str | None) -> None:
     ours.addHandler(handler)
 
 
-def announce(settings: Settings, sentence: str, level: int = logging.INFO) -> None:
+def announce(settings: Settings, sentence: str, *, warning: bool = False) -> None:
     """Say something of the start, in the form that whoever reads the log expects."""
     if is_json(settings.log_format, sys.stderr):
-        logger.log(level, "%s", sentence)
+        logger.log(logging.WARNING if warning else logging.INFO, "%s", sentence)
     else:
-        prefix = "warning: " if level == logging.WARNING else ""
+        prefix = "warning: " if warning else ""
         click.echo(prefix + sentence, err=True)
 
 

@@ -27,10 +27,11 @@ def frame(body: Mapping[str, Any]) -> bytes:
     Only ASCII is written, since some readers split lines at U+2028 or U+0085, and lone surrogates
     have no UTF-8 form.
     """
-    return b"data: " + _ascii_json(body) + b"\n\n"
+    return b"data: " + ascii_json(body) + b"\n\n"
 
 
-def _ascii_json(body: Mapping[str, Any]) -> bytes:
+def ascii_json(body: Mapping[str, Any] | str) -> bytes:
+    """Return an object or a string as :func:`frame` writes it."""
     # Streams are many small frames, and msgspec is ten times as fast as json; it cannot escape.
     try:
         data = msgspec.json.encode(body)

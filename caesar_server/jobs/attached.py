@@ -238,9 +238,10 @@ class AttachedJobs:
         try:
             with closing(attempt.records()) as records:
                 for record in records:
-                    if _is_last(record):
+                    if type(record.event) in _LAST:
                         self._release(attempt)
-                    seq, ended = record.seq, _is_last(record)
+                        ended = True
+                    seq = record.seq
                     yield record
         except Exception as error:
             if not isinstance(error, (FencedError, UnknownJobError)):
@@ -265,7 +266,7 @@ class AttachedJobs:
                 closing(self._records(attempt)) as records,
             ):
                 for record in records:
-                    if _is_last(record):
+                    if type(record.event) in _LAST:
                         feed.end(record)
                     else:
                         feed.put(record)
@@ -273,5 +274,4 @@ class AttachedJobs:
             feed.end()
 
 
-def _is_last(record: Record) -> bool:
-    return isinstance(record.event, (Completed, Failed))
+_LAST = (Completed, Failed)

@@ -191,14 +191,17 @@ def new_job(
     timeout_s: float | None,
     account: str = "",
     fingerprint: str | None = None,
+    id: str | None = None,
 ) -> Job:
-    """Return a job that has not begun, with an unguessable id.
+    """Return a job that has not begun.
 
     It is detached if its backend is durable: what cannot go on elsewhere ends with its client.
+
+    :param id: a UUID; None makes one that cannot be guessed.
     """
     durable = resolved.backend.capabilities.durable
     return Job(
-        id=str(uuid.uuid4()),
+        id=str(uuid.uuid4()) if id is None else id,
         created_at=created_at,
         model=model,
         backend=resolved.name,

@@ -12,6 +12,7 @@ from caesar_server.settings.definition import (
     flag_name,
     has_flag,
     is_loopback,
+    is_of_mock,
     is_table,
     setting_fields,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "has_flag",
     "has_password",
     "is_loopback",
+    "is_of_mock",
     "is_table",
     "load_settings",
     "set_variable",

@@ -12,6 +12,7 @@ from caesar_server.contract.options import OptionField, option, option_fields
 from caesar_server.errors import SettingsError
 
 _DAY_S = 24 * 60 * 60
+_MOCK_PREFIX = "mock_"
 # what browsers send as Origin: no path, no final slash, nothing in capitals
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -260,6 +261,34 @@ class Settings:
     metrics_public: bool = option(
         False, help="Answer /metrics without an API key where other paths ask for one."
     )
+    mock_strict: bool = option(
+        False, help="Of the mock: answer 404 to a request that no rule matches."
+    )
+    mock_fallback: Literal["echo", "error"] = option(
+        "echo", help="Of the mock: repeat the prompt of such a request, or answer 404."
+    )
+    mock_seed: int = option(
+        0,
+        help="Of the mock: what ids, jitter and chance come from, the same for the same calls.",
+        minimum=-(2**63),
+        maximum=2**63 - 1,
+    )
+    mock_scopes: int = option(
+        1000, help="Of the mock: most scopes at a time.", minimum=1, maximum=1_000_000
+    )
+    mock_journal_entries: int = option(
+        1000,
+        help="Of the mock: requests that the journal of each scope keeps.",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    mock_journal_bytes: int = option(
+        32 * 1024 * 1024,
+        help="Of the mock: memory of each scope's journal, roughly; the oldest go first.",
+        unit="bytes",
+        minimum=1024,
+        maximum=1024**4,
+    )
 
 
 def setting_fields() -> Mapping[str, OptionField]:
@@ -285,8 +314,20 @@ def flag_name(setting: str) -> str:
 
     >>> flag_name("max_body_bytes")
     '--max-body-bytes'
+
+    What is of the mock alone is a flag of its command, which needs not say so again.
+
+    >>> flag_name("mock_strict")
+    '--strict'
     """
-    return "--backend" if setting == "extra_backends" else "--" + setting.replace("_", "-")
+    if setting == "extra_backends":
+        return "--backend"
+    return "--" + setting.removeprefix(_MOCK_PREFIX).replace("_", "-")
+
+
+def is_of_mock(setting: str) -> bool:
+    """Return whether a setting says something to ``caesar-server mock`` alone."""
+    return setting.startswith(_MOCK_PREFIX)
 
 
 def is_loopback(host: str) -> bool:

@@ -9,6 +9,7 @@ from caesar_server.settings.definition import (
     ModelRoute,
     flag_name,
     has_flag,
+    is_of_mock,
     is_table,
     setting_fields,
 )
@@ -74,7 +75,8 @@ def _entry(title: str, field: OptionField) -> Iterator[str]:
     if title == field.name and not is_table(field):
         yield f":Environment: ``{environment_name(field.name)}``"
     if title == field.name and has_flag(field):
-        yield f":Command line: ``{flag_name(field.name)}``"
+        of_mock = " of ``caesar-server mock``" if is_of_mock(field.name) else ""
+        yield f":Command line: ``{flag_name(field.name)}``{of_mock}"
     yield ""
 
 

@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from caesar_server.contract.events import ChoiceFinished, ContentDelta, UsageCounted
+from caesar_server.contract.request import CompletionRequest, Request
 from caesar_server.store.base import Job, Record
 
 
 def size_of_job(job: Job, records: Sequence[Record]) -> int:
     """Return about how many bytes a job and its records take."""
-    return _size_of(job.request) + sum(map(_size, records))
+    return _request_size(job.request) + sum(map(_size, records))
 
 
 #: What a record or another object takes besides its text, measured roughly.
 _RECORD_BYTES = 250
+_REQUEST_BYTES = 1000
 _OBJECT_BYTES = 50
+
+
+def _request_size(request: Request) -> int:
+    """Return about how many bytes a request takes."""
+    if not isinstance(request, CompletionRequest):
+        return _size_of(request)
+    # The usual one is looked at for each answer, and only its text and what is beyond the
+    # definition can be large.
+    size = _REQUEST_BYTES + len(request.suffix or "") + len(request.user or "")
+    for prompt in request.prompts:
+        size += _OBJECT_BYTES + (
+            len(prompt) if isinstance(prompt, str) else _OBJECT_BYTES * len(prompt)
+        )
+    sampling = request.sampling
+    return size + _size_of((request.extra, sampling.stop, sampling.logit_bias, request.parameters))
 
 
 def _size(record: Record) -> int:

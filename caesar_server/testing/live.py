@@ -17,10 +17,26 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 
+#: Hundreds of clients may come at once; who finds no place tries again only after a second.
+_BACKLOG = 1024
+
+
 class _QuietHandler(WSGIRequestHandler):
     """HTTP/1.1, so that streams are sent in chunks and a cut one can be told from a whole one."""
 
     protocol_version = "HTTP/1.1"
+    # One send for the head and the first piece of a body, and one for each later piece: werkzeug
+    # writes each in four parts and flushes then.  Sent singly they would wait for one another, up
+    # to 40 ms, while the client is in no hurry to acknowledge.
+    wbufsize = -1
+    disable_nagle_algorithm = True
+
+    def finish(self) -> None:
+        """Close both sides; who has left already does not get the rest."""
+        try:
+            super().finish()
+        except ConnectionError:
+            self.rfile.close()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Leave requests out of the log; errors still go there."""
@@ -29,10 +45,13 @@ class _QuietHandler(WSGIRequestHandler):
 class _Server(ThreadedWSGIServer):
     """Knows its open connections and their threads, which the standard one forgets."""
 
-    def __init__(self, app: WSGIApplication) -> None:
+    def __init__(self, app: WSGIApplication, host: str, port: int) -> None:
         self._lock = threading.Lock()
         self._open: dict[threading.Thread, socket.socket] = {}
-        super().__init__("127.0.0.1", 0, app, handler=_QuietHandler)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # werkzeug would end the whole program if the port is taken
+        with socket.create_server((host, port), family=family, backlog=_BACKLOG) as listener:
+            super().__init__(host, port, app, handler=_QuietHandler, fd=listener.fileno())
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread of its own."""
@@ -82,10 +101,21 @@ class LiveServer:
 
     :param app: a Flask app or any other WSGI app, such as a stand-in for somebody else's service.
     :param end_timeout_s: real seconds that requests under way may take to end.
+    :param host: address to listen on.
+    :param port: 0 takes a free one.
     """
 
-    def __init__(self, app: WSGIApplication, *, end_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        app: WSGIApplication,
+        *,
+        end_timeout_s: float = 10.0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
         self._app = app
+        self._host = host
+        self._wanted_port = port
         self._end_timeout_s = end_timeout_s
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -99,16 +129,20 @@ class LiveServer:
 
     @property
     def base_url(self) -> str:
-        """``http://127.0.0.1:PORT``, once started."""
-        return f"http://127.0.0.1:{self.port}"
+        """``http://HOST:PORT``, once started."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}"
 
     def client(self, **kwargs: Any) -> SseClient:
         """Return a client of this server; the arguments are those of :class:`SseClient`."""
         return SseClient(self.base_url, **kwargs)
 
     def start(self) -> None:
-        """Bind a free port and begin to serve, and to look for jobs of durable backends."""
-        self._server = _Server(self._app)
+        """Bind the port and begin to serve, and to look for jobs of durable backends.
+
+        :raises OSError: if the port is taken.
+        """
+        self._server = _Server(self._app, self._host, self._wanted_port)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="live-server", daemon=True
         )

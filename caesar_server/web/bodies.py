@@ -14,6 +14,9 @@ from caesar_server.errors import BodyTooLargeError, MalformedBodyError, Unsuppor
 
 logger = logging.getLogger(__name__)
 
+#: Of the WSGI environ: the body, left there by whoever reads it before the view does.
+BODY_KEY = "caesar_server.body"
+
 #: The charsets that JSON may come in, written without hyphens.  ``codecs.lookup`` is no help: it
 #: keeps every name that it was ever asked for.
 _CHARSETS = frozenset(
@@ -33,7 +36,7 @@ def read_json_object(request: Request) -> dict[str, Any]:
     :raises MalformedBodyError: if it is cut off, empty, no JSON or no object.
     """
     _check_headers(request)
-    body = _parse(_decode(_read(request)))
+    body = _parse(_decode(read_body(request)))
     if not isinstance(body, dict):
         raise MalformedBodyError(f"The body must be a JSON object, got {_json_type(body)}")
     return body
@@ -63,7 +66,18 @@ def _is_unicode(charset: str) -> bool:
     return charset.lower().replace("-", "").replace("_", "") in _CHARSETS
 
 
-def _read(request: Request) -> bytes:
+def read_body(request: Request) -> bytes:
+    """Return the body of ``request`` as it came.  It can be read only once.
+
+    Whoever reads it before the view does leaves it under :data:`BODY_KEY`.
+
+    :raises BodyTooLargeError: if it is larger than the app's limit.  It is not read then, or, if
+        its length was not announced, only until the limit is passed.
+    :raises MalformedBodyError: if it is cut off.
+    """
+    already: bytes | None = request.environ.get(BODY_KEY)
+    if already is not None:
+        return already
     limit, announced = request.max_content_length, request.content_length
     too_large = BodyTooLargeError(f"The body is larger than {limit} bytes")
     if limit is not None and announced is not None and announced > limit:

@@ -23,8 +23,10 @@ class Operation:
     :param summary: a few words.
     :param description: whatever else a caller must know.
     :param body: name of the component that the JSON body must match, or None for no body.
+    :param body_optional: whether the body may be left out.
     :param body_examples: bodies by name, each ``{"summary": ..., "value": ...}``.
     :param parameters: schema and description of each variable of the path, by its name.
+    :param query: likewise of each parameter of the query, none of which is required.
     :param responses: OpenAPI responses by status, apart from the errors.
     :param errors: statuses that are answered with the surface's error body; ``4XX`` is a range.
     :param open: whether it never asks for a key.
@@ -33,8 +35,10 @@ class Operation:
     summary: str
     description: str = ""
     body: str | None = None
+    body_optional: bool = False
     body_examples: Json = field(default_factory=dict)
     parameters: Mapping[str, Json] = field(default_factory=dict)
+    query: Mapping[str, Json] = field(default_factory=dict)
     responses: Mapping[str, Json] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     open: bool = False

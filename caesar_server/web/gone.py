@@ -25,6 +25,8 @@ _SOCKET_KEYS = ("gunicorn.socket", "werkzeug.socket")
 _HANG_UP = getattr(select, "EPOLLRDHUP", 0) | getattr(select, "EPOLLHUP", 0)
 #: Taken now: gevent removes it from the module, since its waiting would hold up every greenlet.
 _EPOLL: type[select.epoll] | None = getattr(select, "epoll", None)
+#: Taken now: gevent's own knows reading and writing alone, and sees no hang-up.
+_POLL: Any = getattr(select, "poll", None)
 
 
 def client_socket(environ: Mapping[str, Any]) -> socket.socket | None:
@@ -178,9 +180,9 @@ def _register(poll: select.epoll, fd: int) -> None:
 
 
 def _hung_up(fd: int) -> bool:
-    poll = select.poll()
+    poll = _POLL()
     poll.register(fd, _HANG_UP)
-    return any(event & _HANG_UP for _, event in poll.poll(0))
+    return any(event & _HANG_UP for _, event in poll.poll(0))  # looks, and does not wait
 
 
 def _nothing() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
-from flask import Flask, current_app
+from flask import Flask, Request, current_app
 
-from caesar_server.contract.context import Clock
+from caesar_server.contract.context import Clock, Forwarded
 from caesar_server.jobs.runner import Runner
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
@@ -24,10 +24,23 @@ logger = logging.getLogger(__name__)
 EXTENSION = "caesar_server"
 
 
+class Stamp(NamedTuple):
+    """What a new job is told apart by.
+
+    :param id: a UUID.
+    :param created_at: Unix seconds.
+    """
+
+    id: str
+    created_at: float
+
+
 @dataclass(frozen=True)
 class Services:
     """The parts of one app; ``create_app`` makes them, views get them with :func:`services`.
 
+    :param stamp: makes id and creation time of the job for the current request.
+    :param forwarded: makes what backends may see of the current request.
     :param closers: what ends the parts, in the order in which they must end.
     """
 
@@ -40,6 +53,8 @@ class Services:
     keyring: Keyring
     places: Places
     metrics: ServerMetrics
+    stamp: Callable[[], Stamp]
+    forwarded: Callable[[Request], Forwarded]
     closers: Sequence[Callable[[], None]]
 
     def start(self) -> None:

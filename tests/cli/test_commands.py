@@ -11,7 +11,7 @@ import pytest
 
 import caesar_server
 from caesar_server.cli import main
-from caesar_server.settings import flag_name, has_flag, setting_fields
+from caesar_server.settings import flag_name, has_flag, is_of_mock, setting_fields
 
 HELLO_FILE = """
 default_backend = "hello"
@@ -64,8 +64,9 @@ def test_importing_the_command_imports_neither_flask_nor_gunicorn_nor_plugins() 
 
 
 @pytest.mark.parametrize("field", setting_fields().values(), ids=lambda field: field.name)
-def test_serve_has_a_flag_for_each_setting_that_is_no_table_and_no_secret(run, field) -> None:
-    text = " ".join(run("serve", "--help").stdout.split())
+def test_there_is_a_flag_for_each_setting_that_is_no_table_and_no_secret(run, field) -> None:
+    command = "mock" if is_of_mock(field.name) else "serve"
+    text = " ".join(run(command, "--help").stdout.split())
     flag = flag_name(field.name)
     assert (re.search(rf" {flag} ", text) is not None) == has_flag(field)
     if has_flag(field):

@@ -31,9 +31,14 @@ _NUMBERED = re.compile(r"\b(Question|request) \d\b")
 RELOAD_WITHIN_S = 60.0
 
 
+#: Readers do not have these plugins, which take seconds to load.
+_PYTEST_OPTIONS = "-p no:langsmith_plugin -p no:schemathesis"
+
+
 def shell_environment() -> dict[str, str]:
     """The programs of this environment come first in the path."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTEST_ADDOPTS": _PYTEST_OPTIONS}
 
 
 def settled(text: str, port: int | None) -> str:

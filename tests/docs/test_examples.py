@@ -23,6 +23,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 #: All but those below ``docs/extending``, which need an environment of their own.
 PAGES = [ROOT / "README.rst", *sorted(ROOT.glob("docs/*.rst"))]
+PAGES += sorted(ROOT.glob("docs/testing/*.rst"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

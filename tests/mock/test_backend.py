@@ -33,8 +33,11 @@ from caesar_server.contract import (
     StatusChanged,
     UsageCounted,
 )
-from caesar_server.mock.backend import MockBackend, MockOptions
-from caesar_server.mock.fixtures import MockError
+from caesar_server.mock.backend import MockBackend, MockOptions, mock_backend
+from caesar_server.mock.model.pacing import Pacing
+from caesar_server.mock.model.reply import MockError
+from caesar_server.mock.scope import Manner
+from caesar_server.mock.scopes import Scopes
 from caesar_server.testing import BackendConformance, collect_events, make_context
 
 FIXTURES = {
@@ -217,3 +220,9 @@ def test_the_same_request_gets_the_same_events_with_any_seed(ask: Ask) -> None:
 
 class TestMock(BackendConformance):
     backend_class = MockBackend
+
+
+class TestInMockMode(BackendConformance):
+    backend_class = mock_backend(
+        Scopes(Manner(pacing=Pacing(first_chunk_s=0.01, tokens_per_s=1000, jitter=0.5)))
+    )

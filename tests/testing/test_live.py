@@ -193,3 +193,19 @@ def test_a_recorded_stream_must_be_whole(raw: bytes) -> None:
 def test_frames_end_with_done_once(raw: bytes) -> None:
     with pytest.raises(ValueError, match="expected exactly one"):
         decode_frames(raw)
+
+
+def test_an_address_of_ones_own() -> None:
+    app = Flask("any")
+    app.get("/")(lambda: "Hi")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with LiveServer(app, host="localhost", port=port) as server:
+        assert server.base_url == f"http://localhost:{port}"
+        with SseClient(f"http://127.0.0.1:{port}").get("/") as answer:
+            assert answer.read() == b"Hi"
+
+
+def test_a_taken_port_is_an_error_and_not_the_end_of_the_program() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        LiveServer(Flask("any"), port=taken.getsockname()[1]).start()

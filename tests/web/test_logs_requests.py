@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caesar_server.blueprints.compat.answer import Answer
+from caesar_server.blueprints.compat.rendering.answer import Answer
 from caesar_server.contract import (
     BackendUnavailableError,
     Cancelled,

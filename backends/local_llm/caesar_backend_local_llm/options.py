@@ -79,7 +79,7 @@ class CommonOptions:
     )
     grammars: bool | None = option(
         None,
-        help="Whether requests may have a grammar, JSON schema or regular expression.  Unset: true.",
+        help="Whether requests may have a grammar, JSON schema or regular expression; unset: true.",
     )
     gpu_layers: int | None = option(
         None,

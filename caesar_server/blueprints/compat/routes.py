@@ -8,8 +8,14 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from caesar_server.blueprints.compat.answer import Answer, Piece
-from caesar_server.blueprints.compat.chunks import ChatWire, CompletionWire, Envelope, Wire
+from caesar_server.blueprints.compat.rendering.answer import Answer, Piece
+from caesar_server.blueprints.compat.rendering.chunks import (
+    ChatWire,
+    CompletionWire,
+    Envelope,
+    Wire,
+)
+from caesar_server.blueprints.compat.rendering.frames import Frames
 from caesar_server.blueprints.compat.schemas import (
     Call,
     CallLoader,
@@ -18,7 +24,7 @@ from caesar_server.blueprints.compat.schemas import (
     load_call,
 )
 from caesar_server.contract.backend import Model
-from caesar_server.contract.events import Event, Failed, Started
+from caesar_server.contract.events import Failed, Started
 from caesar_server.contract.request import ChatRequest, CompletionRequest, Request
 from caesar_server.errors import CANCELLED, ModelNotFoundError, ValidationFailedError
 from caesar_server.jobs.following.follower import Following
@@ -26,7 +32,6 @@ from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record
 from caesar_server.web.access.auth import caller
-from caesar_server.web.access.forwarding import forwarded_parts
 from caesar_server.web.access.limits import open_stream
 from caesar_server.web.access.repeats import fingerprint, is_repeat
 from caesar_server.web.bodies import read_json_object
@@ -170,11 +175,13 @@ def _job(
             job = parts.runner.repeated(account, known_by)
             if job is not None:
                 return job, False
+    stamp = parts.stamp()
     job = new_job(
         fitted,
+        id=stamp.id,
         model=call.model,
         resolved=resolved,
-        created_at=parts.clock.time(),
+        created_at=stamp.created_at,
         timeout_s=parts.settings.request_timeout_s,
         account=account,
         fingerprint=known_by,
@@ -199,7 +206,7 @@ def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequ
 
 def _inline_records(parts: Services, job: Job) -> Iterator[Record]:
     """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
-    forwarded = forwarded_parts(request, parts.settings)
+    forwarded = parts.forwarded(request)
     with ExitStack() as watching:
         for record in parts.runner.run_inline(job, forwarded=forwarded):
             if record.seq == 1:
@@ -248,18 +255,15 @@ def _pieces(records: Iterator[Record], answer: Answer, headers: dict[str, str]) 
 
 def _follow(parts: Services, job: Job, *, is_new: bool) -> Following:
     if not job.detached:
-        return parts.runner.follow(job, forwarded=forwarded_parts(request, parts.settings))
+        return parts.runner.follow(job, forwarded=parts.forwarded(request))
     return parts.runner.submit(job) if is_new else parts.runner.follow_stored(job)
 
 
 def _stream(parts: Services, job: Job, answer: Answer, wire: Wire, *, is_new: bool) -> Response:
-    def to_chunks(event: Event) -> list[Mapping[str, Any]]:
-        return [chunk for piece in answer.pieces(event) for chunk in wire.chunks(piece)]
-
     place = open_stream()
     response = stream_response(
         _follow(parts, job, is_new=is_new),
-        to_chunks,
+        Frames(answer, wire).of,
         watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
         on_end=place.give_back,
         first_event_wait_s=parts.settings.first_event_wait_s,

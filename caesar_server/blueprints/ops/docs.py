@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flask import (
@@ -41,7 +41,7 @@ class DocsViews:
     :param surfaces: what to describe.
     """
 
-    def __init__(self, surfaces: Iterable[Surface]) -> None:
+    def __init__(self, surfaces: Iterable[Surface | Callable[[], Surface]]) -> None:
         self._description = ApiDescription(surfaces)
 
     def add_to(self, blueprint: Blueprint) -> None:

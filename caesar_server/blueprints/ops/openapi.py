@@ -86,9 +86,12 @@ _ERROR_HEADERS: Mapping[str, tuple[str, ...]] = {
 
 
 class ApiDescription:
-    """The document of one app, made when it is first asked for."""
+    """The document of one app, made when it is first asked for.
 
-    def __init__(self, surfaces: Iterable[Surface]) -> None:
+    :param surfaces: those that take long to make as functions that make them.
+    """
+
+    def __init__(self, surfaces: Iterable[Surface | Callable[[], Surface]]) -> None:
         self._surfaces = tuple(surfaces)
         self._document: Json | None = None
 
@@ -96,7 +99,8 @@ class ApiDescription:
         """Return the document; ``app`` is always the same."""
         if self._document is None:
             # Two threads may both come here: they make the same.
-            self._document = build_document(app, self._surfaces)
+            surfaces = [one if isinstance(one, Surface) else one() for one in self._surfaces]
+            self._document = build_document(app, surfaces)
         return self._document
 
 
@@ -253,7 +257,10 @@ def _operation(view: View, surface: Surface, operation: Operation) -> dict[str, 
         found["parameters"] = parameters
     if operation.body is not None:
         content = {"schema": ref(operation.body), "examples": dict(operation.body_examples)}
-        found["requestBody"] = {"required": True, "content": {"application/json": content}}
+        found["requestBody"] = {
+            "required": not operation.body_optional,
+            "content": {"application/json": content},
+        }
     found["responses"] = dict(_responses(surface, operation))
     return found
 
@@ -262,6 +269,8 @@ def _parameters(view: View, operation: Operation) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"\{(.+?)\}", view.paths[0]):
         described = operation.parameters.get(name, {"schema": {"type": "string"}})
         yield {"name": name, "in": "path", "required": True, **described}
+    for name, described in operation.query.items():
+        yield {"name": name, "in": "query", **described}
 
 
 def _responses(surface: Surface, operation: Operation) -> Iterator[tuple[str, Json]]:

@@ -120,7 +120,7 @@ def _section(document: Json, path: str, method: str, item: Json, base_url: str) 
                 document,
                 parameter["name"],
                 parameter["schema"],
-                required=True,
+                required=parameter.get("required", False),
                 meaning=parameter.get("description", ""),
             )
             for parameter in operation.get("parameters", ())
@@ -139,7 +139,7 @@ def _examples(
 ) -> Iterator[Example]:
     for example in body.get("examples", {}).values():
         value = example["value"]
-        yield Example(example["summary"], curl(method, base_url + path, value))
+        yield Example(example["summary"], curl(method, base_url + _filled(path, operation), value))
     if not body:
         yield Example("Call it", curl(method, base_url + _filled(path, operation)))
 
@@ -156,7 +156,8 @@ def _filled(path: str, operation: Json) -> str:
 def curl(method: str, url: str, body: Json | None = None) -> str:
     """Return the shell command for a request."""
     if body is None:
-        return f"curl -s {shlex.quote(url)}"
+        verb = "" if method == "get" else f"-X {method.upper()} "
+        return f"curl -s {verb}{shlex.quote(url)}"
     text = json.dumps(body, indent=2, ensure_ascii=False)
     # -N: print a stream as it comes
     flags = "-sN" if body.get("stream") else "-s"

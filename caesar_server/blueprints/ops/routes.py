@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from flask import Blueprint, Response, jsonify
 
@@ -14,10 +14,12 @@ from caesar_server.blueprints.ops.readiness import ReadinessView
 from caesar_server.web.description import Surface
 
 
-def create_blueprint(described: Iterable[Surface] = ()) -> Blueprint:
+def create_blueprint(
+    described: Iterable[Surface | Callable[[], Surface]] = (),
+) -> Blueprint:
     """Return the operator's surface.
 
-    :param described: what the other surfaces say about themselves.
+    :param described: what the other surfaces say about themselves, or what makes it.
     """
     blueprint = Blueprint("ops", __name__, template_folder="templates")
     blueprint.get("/healthz")(show_health)

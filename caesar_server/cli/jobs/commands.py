@@ -37,7 +37,7 @@ _store_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="List, show, cancel or remove jobs.")
 def jobs() -> None:
     """Look at the jobs in the server's database, cancel them, or remove old ones.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, current_app, g, request
 
 from caesar_server.errors import InvalidKeyError
 from caesar_server.web.access.header import bearer_key
@@ -19,6 +20,8 @@ from caesar_server.web.services import services
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/openapi.json", "/docs")
 #: Tells how much the server is used, so it is open only if the setting ``metrics_public`` says so.
 METRICS_PATH = "/metrics"
+#: Key of the app's config: paths that, with all below, are the operator's and ask for a key.
+OPERATOR_PATHS = "CAESAR_OPERATOR_PATHS"
 _NO_LIMITS = KeyLimits()
 
 
@@ -55,12 +58,19 @@ def asks_no_key() -> bool:
     rule = request.url_rule.rule
     if rule == METRICS_PATH:
         return services().settings.metrics_public
-    return any(rule == path or rule.startswith(f"{path}/") for path in OPEN_PATHS)
+    return _is_below(rule, OPEN_PATHS)
 
 
 def is_for_operator() -> bool:
     """Return whether the current request must be answered also when the server is full."""
-    return asks_no_key() or (request.url_rule is not None and request.url_rule.rule == METRICS_PATH)
+    if request.url_rule is None:
+        return False
+    rule, paths = request.url_rule.rule, current_app.config.get(OPERATOR_PATHS, ())
+    return asks_no_key() or rule == METRICS_PATH or _is_below(rule, paths)
+
+
+def _is_below(rule: str, paths: Iterable[str]) -> bool:
+    return any(rule == path or rule.startswith(f"{path}/") for path in paths)
 
 
 def register(app: Flask, keyring: Keyring) -> None:

@@ -49,11 +49,9 @@ def register(app: Flask, settings: Settings, places: Places, rates: Rates) -> No
     @app.after_request
     def stay_while_written(response: Response) -> Response:
         # A client that does not read holds the thread that writes to it.
-        place = cast("Place | None", g.get("place"))
         length = response.content_length or 0
-        if place is not None and not response.direct_passthrough and length > UNHINDERED_BYTES:
-            place.kept = True
-            response.call_on_close(place.give_back)
+        if not response.direct_passthrough and length > UNHINDERED_BYTES:
+            stay_until_closed(response)
         return response
 
     @app.teardown_request
@@ -61,6 +59,14 @@ def register(app: Flask, settings: Settings, places: Places, rates: Rates) -> No
         place = cast("Place | None", g.get("place"))
         if place is not None and not place.kept:
             place.give_back()
+
+
+def stay_until_closed(response: Response) -> None:
+    """Count the current request until ``response`` has been written, which may take long."""
+    place = cast("Place | None", g.get("place"))
+    if place is not None and not place.kept:
+        place.kept = True
+        response.call_on_close(place.give_back)
 
 
 def open_stream() -> Place:

@@ -99,6 +99,16 @@ class Answer:
         self._results: dict[str, ResultFound] = {}
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
 
+    def takes_plainly(self, event: ContentDelta) -> bool:
+        """Return whether an event is text of the answer and nothing else, and note it if so.
+
+        It is one :class:`TextPiece` then, for which :meth:`pieces` need not be called.
+        """
+        if event.channel != self._channel or event.logprobs is not None or not event.text:
+            return False
+        self._texts[event.choice].append(event.text)
+        return True
+
     def pieces(self, event: Event) -> Sequence[Piece]:
         """Return what ``event`` adds to the answer."""
         match event:

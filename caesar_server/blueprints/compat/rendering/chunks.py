@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from caesar_server.blueprints.compat.answer import (
+from caesar_server.blueprints.compat.rendering.answer import (
     FailurePiece,
     FinishPiece,
     Piece,
@@ -98,6 +98,14 @@ class Wire(ABC):
         }
 
     @abstractmethod
+    def plain_chunk(self, choice: int, text: str) -> Json:
+        """Return the chunk of more text of a choice that has some already.  Changes nothing."""
+
+    @abstractmethod
+    def note_text(self, choice: int, text: str) -> None:
+        """Note that text was sent which :meth:`chunks` was not called for."""
+
+    @abstractmethod
     def _text_choice(self, piece: TextPiece) -> Json | None:
         """Return the ``choices`` item that carries ``piece``; None if there is no place for it."""
 
@@ -151,6 +159,14 @@ class CompletionWire(Wire):
         # characters of each choice so far: text_offset counts from the choice's start
         self._offsets: defaultdict[int, int] = defaultdict(int)
 
+    def plain_chunk(self, choice: int, text: str) -> Json:
+        """Return the chunk of more text of a choice that has some already."""
+        return self._chunk([_completion_choice(choice, text, None, None)])
+
+    def note_text(self, choice: int, text: str) -> None:
+        """Note that text was sent which :meth:`chunks` was not called for."""
+        self._offsets[choice] += len(text)
+
     def _text_choice(self, piece: TextPiece) -> Json | None:
         if piece.reasoning:
             return None
@@ -189,6 +205,13 @@ class ChatWire(Wire):
         super().__init__(envelope)
         self._introduced: set[int] = set()
 
+    def plain_chunk(self, choice: int, text: str) -> Json:
+        """Return the chunk of more text of a choice that has some already."""
+        return self._chunk([_chat_choice(choice, {"content": text}, None, None)])
+
+    def note_text(self, choice: int, text: str) -> None:
+        """Note nothing: chat's log probabilities have no offsets."""
+
     def _text_choice(self, piece: TextPiece) -> Json | None:
         key = "reasoning_content" if piece.reasoning else "content"
         return self._choice(piece.choice, {key: piece.text}, chat_logprobs(piece.logprobs), None)
@@ -205,7 +228,7 @@ class ChatWire(Wire):
         if index not in self._introduced:
             self._introduced.add(index)
             delta = {"role": "assistant", **delta}
-        return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return _chat_choice(index, delta, logprobs, reason)
 
     def _whole_choice(self, index: int, pieces: Sequence[TextPiece], reason: str) -> Json:
         message: Json = {
@@ -279,6 +302,10 @@ def _finite(logprob: float | None) -> float | None:
 def _chat_token(token: str, logprob: float | None) -> Json:
     data = token.encode("utf-8", errors="surrogatepass")
     return {"token": token, "logprob": logprob, "bytes": list(data)}
+
+
+def _chat_choice(index: int, delta: Json, logprobs: Json | None, reason: str | None) -> Json:
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
 
 def _completion_choice(index: int, text: str, logprobs: Json | None, reason: str | None) -> Json:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-from flask import Response
+from flask import Response, request
 
 from caesar_server.contract import sse
 from caesar_server.contract.events import Event, Failed
@@ -16,19 +15,20 @@ from caesar_server.store.base import Record
 from caesar_server.web.errors import AnswerError, error_object
 from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.observing.exchange import note_code
+from caesar_server.web.streaming.wire import Wire, wire_of
 
 logger = logging.getLogger(__name__)
 
 #: So much is written without waiting for a client that does not read, as a rule.
 UNHINDERED_BYTES = 16 * 1024
 
-#: Turns the next event of a job into the bodies of the frames to send for it.
-Mapper = Callable[[Event], Sequence[Mapping[str, Any]]]
+#: Turns the next event of a job into the frames to send for it.
+Mapper = Callable[[Event], Iterable[bytes]]
 
 
 def stream_response(
     followed: Following,
-    to_chunks: Mapper,
+    to_frames: Mapper,
     *,
     watch: Callable[[Callable[[], None]], Callable[[], None]],
     on_end: Callable[[], None],
@@ -46,7 +46,8 @@ def stream_response(
     :param heartbeat_s: seconds of silence after which a comment is sent; 0 sends none.
     :raises AnswerError: if the job failed before anything was sent.
     """
-    end_watch = watch(followed.leave)
+    wire = wire_of(request.environ)
+    end_watch = watch(followed.leave if wire is None else _leaving(followed, wire))
     try:
         first = _first_records(followed, first_event_wait_s)
         if (failure := _failure_at_once(first)) is not None:
@@ -56,12 +57,20 @@ def stream_response(
         followed.leave()
         on_end()
         raise
-    frames = FrameStream(followed, to_chunks, first, heartbeat_s, end_watch, on_end)
+    frames = FrameStream(followed, to_frames, first, heartbeat_s, end_watch, on_end, wire)
     response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
     response.headers.extend(started_headers(record.event for record in first))
     return response
+
+
+def _leaving(followed: Following, wire: Wire) -> Callable[[], None]:
+    def leave() -> None:
+        followed.leave()
+        wire.left()
+
+    return leave
 
 
 def _first_records(followed: Following, wait_s: float) -> list[Record]:
@@ -99,18 +108,20 @@ class FrameStream:
     def __init__(
         self,
         followed: Following,
-        to_chunks: Mapper,
+        to_frames: Mapper,
         first: Sequence[Record],
         heartbeat_s: float,
         end_watch: Callable[[], None],
         on_end: Callable[[], None],
+        wire: Wire | None = None,
     ) -> None:
         self._followed = followed
-        self._to_chunks = to_chunks
+        self._to_frames = to_frames
         self._first = first
         self._heartbeat_s = heartbeat_s
         self._end_watch = end_watch
         self._on_end = on_end
+        self._wire = wire
         self._writes = self._run()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -135,42 +146,46 @@ class FrameStream:
                 records = self._followed.take(self._heartbeat_s or None)
         while True:
             if records:
-                data, ended = self._frames(records)
-                if ended and len(data) <= UNHINDERED_BYTES:
-                    # before the client can see the end: if it asks again at once there is room
-                    self._on_end()
-                if data:
-                    yield data
-                if ended:
-                    return
+                frames, ended = self._frames(records)
             elif self._followed.left:
                 return
             elif self._followed.drained:
                 logger.error("job %s ended without a terminal event", self._followed.job.id)
                 note_code(UNEXPECTED.code)
-                yield sse.frame(error_object(UNEXPECTED)) + sse.DONE
-                return
+                frames, ended = [sse.frame(error_object(UNEXPECTED)), sse.DONE], True
             else:
-                yield sse.HEARTBEAT
+                frames, ended = [sse.HEARTBEAT], False
+            if frames:
+                yield from self._written(frames, ended)
+            if ended or (self._wire is not None and self._wire.over):
+                return
             records = self._followed.take(self._heartbeat_s or None)
 
-    def _frames(self, records: Sequence[Record]) -> tuple[bytes, bool]:
+    def _written(self, frames: Sequence[bytes], ended: bool) -> Iterable[bytes]:
+        """Return what is written for ``frames``: all in one write, unless there is a wire."""
+        data = b"".join(frames)
+        if ended and len(data) <= UNHINDERED_BYTES:
+            # before the client can see the end: if it asks again at once there is room
+            self._on_end()
+        return (data,) if self._wire is None else self._wire.writes(frames, ended=ended)
+
+    def _frames(self, records: Sequence[Record]) -> tuple[list[bytes], bool]:
         """Return the frames of ``records`` and whether they end the stream."""
         parts: list[bytes] = []
         for record in records:
             event = record.event
             if isinstance(event, Failed):
                 parts += [sse.frame(error_object(event.error)), sse.DONE]
-                return b"".join(parts), True
+                return parts, True
             try:
-                parts += map(sse.frame, self._to_chunks(event))
+                parts += self._to_frames(event)
             except Exception:
                 # A generator that raises makes gunicorn cut the connection without a word.
                 logger.exception("job %s could not be rendered", self._followed.job.id)
                 note_code(UNEXPECTED.code)
                 parts += [sse.frame(error_object(UNEXPECTED)), sse.DONE]
-                return b"".join(parts), True
+                return parts, True
             if record.event.type == "completed":
                 parts.append(sse.DONE)
-                return b"".join(parts), True
-        return b"".join(parts), False
+                return parts, True
+        return parts, False

@@ -1,0 +1,1 @@
+"""From the events of a job to OpenAI's objects and frames."""

@@ -1,0 +1,140 @@
+"""The faults in the body of an answer, of a stream and of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from flask import Response
+
+from caesar_server.blueprints.mock.gate.before import cut, error_info
+from caesar_server.blueprints.mock.gate.exchange import Exchange
+from caesar_server.errors import FaultNotPossibleError
+from caesar_server.mock.faults import (
+    KINDS,
+    Act,
+    End,
+    Happen,
+    Pause,
+    Reset,
+    StreamFaults,
+    Write,
+    body_acts,
+    sent_length,
+)
+from caesar_server.mock.faults.sockets import reset
+from caesar_server.mock.model.fault import Fault
+from caesar_server.web.access.limits import stay_until_closed
+from caesar_server.web.errors import error_object, render_error
+
+#: Of ``wrong_content_type`` without one: what proxies answer with.
+WRONG_TYPE = "text/html; charset=utf-8"
+
+
+class MockWire:
+    """Notes the frames of one stream and lets its faults happen; a ``Wire`` of ``web.streaming``.
+
+    :ivar over: whether a fault has ended the stream, or its client.
+    """
+
+    def __init__(self, exchange: Exchange, faults: Sequence[Fault]) -> None:
+        self.over = False
+        self._exchange = exchange
+        self._faults = StreamFaults(faults, _error_body) if faults else None
+
+    def writes(self, frames: Sequence[bytes], *, ended: bool) -> Iterable[bytes]:
+        """Return what leaves instead of ``frames``, each item in a write of its own."""
+        self._exchange.framed = True
+        if self._faults is None:
+            self._exchange.recording.frames(frames)
+            return (b"".join(frames),)
+        return self._faulty(self._faults.acts(frames, ended=ended))
+
+    def left(self) -> None:
+        """Hear that the client left; ends a stall."""
+        self._exchange.leave()
+
+    def _faulty(self, acts: Iterable[Act]) -> Iterator[bytes]:
+        yield from play(self._exchange, acts)
+        self.over = not self._exchange.goes_on or self._exchange.is_over
+
+
+def play(exchange: Exchange, acts: Iterable[Act]) -> Iterator[bytes]:
+    """Yield what the acts write, in as many writes, and do the rest; a fault's end ends it.
+
+    The connection must be watched meanwhile.
+    """
+    for act in acts:
+        match act:
+            case Write():
+                exchange.recording.frames(act.parts)
+                yield b"".join(act.parts)
+            case Happen():
+                exchange.happened(act.fault)
+            case Pause():
+                # An empty write makes the server send the head, at the latest now.
+                yield b""
+                if not exchange.pause(act.seconds):
+                    # Nobody is there any more, or the server is about to end: no proper end then.
+                    cut(exchange)
+                    return
+            case Reset():
+                yield b""
+                if exchange.connection is not None:
+                    reset(exchange.connection)
+                exchange.end(f"fault:{act.fault.kind}")
+                return
+            case End():
+                exchange.end(f"fault:{act.fault.kind}")
+                return
+
+
+def with_body_faults(exchange: Exchange, faults: Sequence[Fault], response: Response) -> Response:
+    """Return ``response`` with the faults in it; a stream's frames have gone another way.
+
+    :param faults: of kinds with ``in_body``.
+    """
+    for fault in faults:
+        if fault.kind == "wrong_content_type":
+            response.headers["Content-Type"] = fault.content_type or WRONG_TYPE
+    if response.is_streamed:
+        return response
+    for fault in faults:
+        if KINDS[fault.kind].needs_stream:
+            return render_error(
+                FaultNotPossibleError(
+                    f"The fault {fault.kind} needs a stream, and the answer to this call is none; "
+                    "let the rule ask for stream: true"
+                ).info()
+            )
+    return _faulty_json(exchange, faults, response)
+
+
+def _faulty_json(exchange: Exchange, faults: Sequence[Fault], response: Response) -> Response:
+    for fault in faults:
+        if fault.kind == "error_frame":
+            exchange.happened(fault)
+            response.data = msgspec.json.encode(_error_body(fault))
+    body = response.get_data()
+    acts = body_acts(body, [fault for fault in faults if fault.kind != "error_frame"])
+    exchange.framed = True
+    response.response = _watched(exchange, acts)
+    sent = sent_length(acts)
+    if isinstance(acts[-1], End):
+        # The end of what is sent is to look like the end of the body.
+        del response.headers["Content-Length"]
+    elif isinstance(acts[-1], Reset):
+        response.content_length = max(len(body), sent + 1)
+    else:
+        response.content_length = sent
+    stay_until_closed(response)
+    return response
+
+
+def _watched(exchange: Exchange, acts: Sequence[Act]) -> Iterator[bytes]:
+    with exchange.watched():
+        yield from play(exchange, acts)
+
+
+def _error_body(fault: Fault) -> dict[str, object]:
+    return error_object(error_info(fault))

@@ -1,0 +1,1 @@
+"""Commands for testers: a mock server of its own process, and its fixture files."""

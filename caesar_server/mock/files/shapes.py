@@ -1,0 +1,247 @@
+"""From data to typed values: every problem is found, each with its place.
+
+msgspec's own conversion stops at the first one and does not name keys of objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import inspect
+
+from caesar_server.mock.files.problems import Path, Problem
+from caesar_server.registry import nearest
+
+#: A bound as large is none that anybody meets.
+_ANY_NUMBER = 1e15
+#: What a value is when it has problems.
+_NOTHING = object()
+
+
+def read(value: Any, type_: Any, path: Path = ()) -> tuple[Any, list[Problem]]:
+    """Return ``value`` as the type says, or None and what is wrong with it.
+
+    :param value: what JSON has.
+    :param type_: a type of msgspec's: structs, tuples, dicts with string keys, literals, unions of
+        which at most one part takes each kind of JSON value.
+    """
+    problems: list[Problem] = []
+    found = _read(value, _shape(type_), path, problems)
+    return (None if problems else found), problems
+
+
+@functools.cache
+def _shape(type_: Any) -> inspect.Type:
+    """Return what msgspec knows of a type; there are few, and it takes milliseconds."""
+    return inspect.type_info(type_)
+
+
+def kind_of(value: Any) -> str:
+    """Return what JSON calls the type of a value, with its article."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+def _read(value: Any, shape: inspect.Type, path: Path, problems: list[Problem]) -> Any:
+    reader = _READERS.get(type(shape))
+    if reader is None:
+        raise TypeError(f"{shape} is not a type for files")
+    return reader(value, shape, path, problems)
+
+
+def _wrong(value: Any, expected: str, path: Path, problems: list[Problem]) -> Any:
+    shown = json.dumps(value) if isinstance(value, (bool, int, float)) else kind_of(value)
+    if isinstance(value, str):
+        shown = repr(value if len(value) <= 40 else f"{value[:39]}…")
+    hint = "; put it in quotes" if expected == "a string" and _is_scalar(value) else ""
+    problems.append(Problem(f"expected {expected}, got {shown[:60]}{hint}", path))
+    return _NOTHING
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))
+
+
+def _any(value: Any, shape: inspect.AnyType, path: Path, problems: list[Problem]) -> Any:
+    return value
+
+
+def _none(value: Any, shape: inspect.NoneType, path: Path, problems: list[Problem]) -> Any:
+    return value if value is None else _wrong(value, "null", path, problems)
+
+
+def _bool(value: Any, shape: inspect.BoolType, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, bool):
+        return value
+    return _wrong(value, "true or false", path, problems)
+
+
+def _int(value: Any, shape: inspect.IntType, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 5.0 is a whole number in JSON Schema
+    fits = isinstance(value, int) and not isinstance(value, bool) and _within(value, shape)
+    return value if fits else _wrong(value, f"a whole number{_range(shape)}", path, problems)
+
+
+def _float(value: Any, shape: inspect.FloatType, path: Path, problems: list[Problem]) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and _within(value, shape):
+        return float(value)
+    return _wrong(value, f"a number{_range(shape)}", path, problems)
+
+
+def _within(value: float, shape: inspect.IntType | inspect.FloatType) -> bool:
+    return (
+        (shape.ge is None or value >= shape.ge)
+        and (shape.gt is None or value > shape.gt)
+        and (shape.le is None or value <= shape.le)
+        and (shape.lt is None or value < shape.lt)
+    )
+
+
+def _range(shape: inspect.IntType | inspect.FloatType) -> str:
+    if shape.ge is not None and shape.le is not None and abs(shape.le) < _ANY_NUMBER:
+        return f" from {shape.ge:g} to {shape.le:g}"
+    bounds = (
+        ("of at least", shape.ge),
+        ("above", shape.gt),
+        ("of at most", shape.le),
+        ("below", shape.lt),
+    )
+    said = [
+        f"{word} {bound:g}"
+        for word, bound in bounds
+        if bound is not None and abs(bound) < _ANY_NUMBER
+    ]
+    return f" {' and '.join(said)}" if said else ""
+
+
+def _str(value: Any, shape: inspect.StrType, path: Path, problems: list[Problem]) -> Any:
+    least, most = shape.min_length or 0, shape.max_length
+    if isinstance(value, str) and least <= len(value) and (most is None or len(value) <= most):
+        return value
+    if isinstance(value, str):
+        expected = f"{least} to {most} characters" if most is not None else "a text"
+        problems.append(Problem(f"expected {expected}, got {len(value)}", path))
+        return _NOTHING
+    return _wrong(value, "a string", path, problems)
+
+
+def _literal(value: Any, shape: inspect.LiteralType, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, str) and value in shape.values:
+        return value
+    names = [str(name) for name in shape.values]
+    if not isinstance(value, str):
+        return _wrong(value, f"one of {', '.join(names)}", path, problems)
+    shown = value if len(value) <= 40 else f"{value[:39]}…"
+    problems.append(Problem(f"unknown value {shown!r}; {nearest(shown, names)}", path))
+    return _NOTHING
+
+
+def _union(value: Any, shape: inspect.UnionType, path: Path, problems: list[Problem]) -> Any:
+    literals = [one for one in shape.types if isinstance(one, inspect.LiteralType)]
+    parts = [one for one in shape.types if not isinstance(one, inspect.LiteralType)]
+    if literals:
+        parts.append(inspect.LiteralType(tuple(v for one in literals for v in one.values)))
+    for part in parts:
+        if _takes(part, value):
+            return _read(value, part, path, problems)
+    if len(parts) == 1 or (len(parts) == 2 and any(_is_none(one) for one in parts)):
+        part = next(one for one in parts if not _is_none(one))
+        return _read(value, part, path, problems)
+    names = [_KIND_NAMES[type(one)] for one in parts if not _is_none(one)]
+    return _wrong(value, " or ".join(names), path, problems)
+
+
+def _is_none(shape: inspect.Type) -> bool:
+    return isinstance(shape, inspect.NoneType)
+
+
+def _takes(shape: inspect.Type, value: Any) -> bool:
+    return kind_of(value) in _KINDS[type(shape)]
+
+
+def _tuple(value: Any, shape: inspect.VarTupleType, path: Path, problems: list[Problem]) -> Any:
+    if not isinstance(value, list):
+        return _wrong(value, "a list", path, problems)
+    if len(value) < (shape.min_length or 0):
+        problems.append(Problem("expected at least one item, got an empty list", path))
+        return _NOTHING
+    items = [_read(item, shape.item_type, (*path, i), problems) for i, item in enumerate(value)]
+    return tuple(items)
+
+
+def _dict(value: Any, shape: inspect.DictType, path: Path, problems: list[Problem]) -> Any:
+    if not isinstance(value, dict):
+        return _wrong(value, "an object", path, problems)
+    return {
+        key: _read(member, shape.value_type, (*path, key), problems)
+        for key, member in value.items()
+    }
+
+
+def _struct(value: Any, shape: inspect.StructType, path: Path, problems: list[Problem]) -> Any:
+    if not isinstance(value, dict):
+        return _wrong(value, "an object", path, problems)
+    fields = {field.encode_name: field for field in shape.fields}
+    before = len(problems)
+    problems += _unknown(value, fields, path)
+    problems += [
+        Problem("is missing", (*path, name))
+        for name, field in fields.items()
+        if field.required and name not in value
+    ]
+    members = {
+        field.name: _read(value[name], field.type, (*path, name), problems)
+        for name, field in fields.items()
+        if name in value
+    }
+    return _NOTHING if len(problems) > before else shape.cls(**members)
+
+
+def _unknown(value: Mapping[str, Any], known: Iterable[str], path: Path) -> list[Problem]:
+    return [
+        Problem(f"unknown field; {nearest(name, known)}", (*path, name))
+        for name in value
+        if name not in known
+    ]
+
+
+_Reader = Callable[[Any, Any, Path, list[Problem]], Any]
+_READERS: Mapping[type[inspect.Type], _Reader] = {
+    inspect.AnyType: _any,
+    inspect.NoneType: _none,
+    inspect.BoolType: _bool,
+    inspect.IntType: _int,
+    inspect.FloatType: _float,
+    inspect.StrType: _str,
+    inspect.LiteralType: _literal,
+    inspect.UnionType: _union,
+    inspect.VarTupleType: _tuple,
+    inspect.DictType: _dict,
+    inspect.StructType: _struct,
+}
+_KINDS: Mapping[type[inspect.Type], frozenset[str]] = {
+    inspect.NoneType: frozenset({"null"}),
+    inspect.BoolType: frozenset({"a boolean"}),
+    inspect.IntType: frozenset({"a number"}),
+    inspect.FloatType: frozenset({"a number"}),
+    inspect.StrType: frozenset({"a string"}),
+    inspect.LiteralType: frozenset({"a string"}),
+    inspect.VarTupleType: frozenset({"a list"}),
+    inspect.DictType: frozenset({"an object"}),
+    inspect.StructType: frozenset({"an object"}),
+}
+_KIND_NAMES: Mapping[type[inspect.Type], str] = {
+    kind: next(iter(names)) for kind, names in _KINDS.items()
+}

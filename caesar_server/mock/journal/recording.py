@@ -1,0 +1,212 @@
+"""Writing down one exchange while it goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from caesar_server.mock.journal.entry import CLIENT_LEFT, COMPLETED, Ended, Entry, FaultNote
+from caesar_server.mock.journal.masking import masked
+from caesar_server.mock.model.call import Call
+from caesar_server.mock.model.fault import FaultKind
+from caesar_server.mock.model.rule import Decision
+
+#: What an exchange takes besides bodies, roughly: two calls, headers, the objects around them.
+_ENTRY_BYTES = 4096
+#: A parsed body takes several times what its text does.
+_PARSED_FACTOR = 6
+#: Of each frame or fault that is kept, besides its bytes.
+_NOTE_BYTES = 60
+
+
+class Book(Protocol):
+    """What a recording is a part of."""
+
+    #: Held while anything changes.
+    lock: threading.RLock
+
+    def grew(self, recording: Recording, size: int) -> None:
+        """Make room: the recording takes so many bytes more.  The lock is held."""
+
+    def noted(self, *, fault: str | None = None, ended: str | None = None) -> None:
+        """Count a fault or an end, and wake who waits.  The lock is held."""
+
+
+class Recording:
+    """The exchange of one call; made by :meth:`Journal.open`.
+
+    Safe from any thread.  Writing to it is harmless after its end, which only counts once, and
+    after the journal has let go of it.
+    """
+
+    # Little is done while the exchange goes on: headers are masked when somebody looks.
+    __slots__ = (
+        "_at",
+        "_batches",
+        "_began",
+        "_book",
+        "_decision",
+        "_detail",
+        "_done",
+        "_ended",
+        "_ended_at_s",
+        "_faults",
+        "_head",
+        "_kept_bytes",
+        "_left_out",
+        "_max_frame_bytes",
+        "_monotonic",
+        "_sent",
+        "call",
+        "continued",
+        "group",
+        "number",
+        "size",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        book: Book,
+        *,
+        number: int,
+        group: str,
+        at: float,
+        monotonic: Callable[[], float],
+        max_frame_bytes: int,
+    ) -> None:
+        #: As it came.
+        self.call = call
+        self.number = number
+        self.group = group
+        #: Bytes that it takes by now, roughly.
+        self.size = _ENTRY_BYTES + _PARSED_FACTOR * len(call.raw_body)
+        #: Whether a later attempt goes on with this one.
+        self.continued = False
+        self._book = book
+        self._at = at
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._max_frame_bytes = max_frame_bytes
+        self._decision: Decision | None = None
+        self._head: tuple[int, tuple[tuple[str, str], ...], float] | None = None
+        self._faults: tuple[FaultNote, ...] = ()
+        self._batches: list[tuple[float, tuple[bytes, ...]]] = []
+        self._kept_bytes = 0
+        self._left_out = 0
+        self._sent = 0
+        self._done = False
+        self._ended: Ended | None = None
+        self._ended_at_s: float | None = None
+        self._detail = ""
+
+    def entry(self) -> Entry:
+        """Return the exchange as it stands."""
+        call = self.call
+        with self._book.lock:
+            status, headers, head_at_s = self._head or (None, (), None)
+            decision = self._decision
+            return Entry(
+                id=call.id,
+                number=self.number,
+                call=replace(call, headers=masked(call.headers), api_key=None),
+                original=call,
+                group=self.group,
+                at=self._at,
+                decided=decision is not None,
+                rule=decision.rule if decision else None,
+                nearest=decision.nearest if decision else (),
+                faults=self._faults,
+                status=status,
+                headers=masked(_joined(headers)),
+                head_at_s=head_at_s,
+                batches=tuple(self._batches),
+                frames_left_out=self._left_out,
+                bytes_sent=self._sent,
+                ended=self._ended,
+                ended_at_s=self._ended_at_s,
+                detail=self._detail,
+            )
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the client got a whole answer that is no error."""
+        return self._ended == COMPLETED and self._head is not None and self._head[0] < 400
+
+    def decided(self, decision: Decision) -> None:
+        """Note which rule answers."""
+        with self._book.lock:
+            self._decision = decision
+            self._book.noted()
+
+    def faulted(self, kind: FaultKind, rule: str = "") -> None:
+        """Note a fault that happens now; ``rule`` is the id of the one that asked for it."""
+        with self._book.lock:
+            self._faults = (*self._faults, FaultNote(kind, self._elapsed(), rule))
+            self._book.grew(self, _NOTE_BYTES)
+            self._book.noted(fault=kind)
+
+    def answered(
+        self, status: int, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Note the head of the answer; of several (early hints) the last one counts.
+
+        :param headers: repeated names are joined by a comma.
+        """
+        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        with self._book.lock:
+            self._head = (status, pairs, self._elapsed())
+            self._book.noted()
+
+    def frame(self, data: bytes) -> None:
+        """Note one frame that leaves now; of a JSON answer the whole body."""
+        self.frames((data,))
+
+    def frames(self, batch: Sequence[bytes]) -> None:
+        """Note frames that leave in one write, in their order."""
+        if not batch:
+            return
+        size = sum(map(len, batch))
+        grown = size + _NOTE_BYTES * len(batch)
+        done = _is_done(batch[-1])
+        with self._book.lock:
+            self._sent += size
+            self._done = self._done or done
+            # From the first that does not fit on: what is kept is always the beginning.
+            if self._left_out or self._kept_bytes + grown > self._max_frame_bytes:
+                self._left_out += len(batch)
+                return
+            self._kept_bytes += grown
+            self._batches.append((self._elapsed(), tuple(batch)))
+            self._book.grew(self, grown)
+
+    def end(self, ended: Ended, detail: str = "") -> None:
+        """Note how it ended; only the first call counts.
+
+        A client that leaves after the last frame of a stream has got everything: that is
+        ``completed``, too.  OpenAI's clients close at ``[DONE]`` without reading on.
+        """
+        with self._book.lock:
+            if self._ended is not None:
+                return
+            self._ended = COMPLETED if ended == CLIENT_LEFT and self._done else ended
+            self._ended_at_s = self._elapsed()
+            self._detail = detail
+            self._book.noted(ended=self._ended)
+
+    def _elapsed(self) -> float:
+        return max(0.0, self._monotonic() - self._began)
+
+
+def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        name = name.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _is_done(frame: bytes) -> bool:
+    return frame.rstrip(b"\r\n").endswith(b"data: [DONE]")

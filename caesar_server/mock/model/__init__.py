@@ -1,0 +1,1 @@
+"""What the mock is told and what it sees, as values: calls, rules, replies, faults, pacing."""

@@ -1,0 +1,102 @@
+"""Rules: when something applies, and what is done then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from caesar_server.mock.model.call import Call
+from caesar_server.mock.model.fault import Fault
+from caesar_server.mock.model.pacing import PLAIN_PACING, Pacing
+from caesar_server.mock.model.reply import Reply
+
+#: Makes the reply from the call; may raise a ``BackendError``, which the client is told, or
+#: anything else, which is a 500 as with any backend.  Called in the thread of the run.
+ReplyFunction: TypeAlias = Callable[[Call], Reply | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that a rule asks of a call.
+
+    :param field: what it looks at: ``prompt``, ``header x-team``, ``path``, ...
+    :param wanted: for people: ``contains 'quantum'``.
+    :param holds: whether the call has it.
+    :param seen: what the call has instead, for people; at most 200 characters, never a secret.
+    :param exact_prompt: the prompt that it asks for, if it asks for exactly that: thousands of such
+        rules are then found by one look.
+    """
+
+    field: str
+    wanted: str
+    holds: Callable[[Call], bool]
+    seen: Callable[[Call], str]
+    exact_prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of a scope; how often it was used is the scope's knowledge.
+
+    A rule with ``faults`` is a fault rule, one with ``replies`` a reply rule; never both.
+
+    :param id: unique in its scope; ``""`` for a rule that has not been added yet.
+    :param name: for people; ``""`` shows the conditions.
+    :param conditions: all must hold; none: every call.
+    :param replies: used in turn, the last one again and again; a reply or a function that makes it.
+    :param faults: all are applied, in this order.
+    :param times: used at most so often, then the rule no longer matches; None: without end.
+    :param skip: the first so many calls that match are let pass.
+    :param priority: a higher one is tried earlier; of equal ones the rule that was added first.
+    :param source: ``FILE:LINE`` for a rule from a file, else ``""``.
+    :param definition: as it was written in a file or sent to the control API; None for a rule that
+        was made in Python.
+    """
+
+    id: str = ""
+    name: str = ""
+    conditions: tuple[Condition, ...] = ()
+    replies: tuple[Reply | ReplyFunction, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    times: int | None = None
+    skip: int = 0
+    priority: int = 0
+    source: str = ""
+    definition: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """A rule that did not match, and why.
+
+    :param failed: for people, such as ``prompt: wanted contains 'quantum', got 'Hello'``.
+    """
+
+    rule: Rule
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be done with a call: made once for each, before anything runs.
+
+    :param faults: those that happen, with the rule that asks for each (None: a header or the
+        scope's default).
+    :param rule: the reply rule that matched, or None: the fallback answers.
+    :param reply: what to answer; None: nothing matched and the scope is strict, a fault comes
+        instead of the answer (no reply rule is used then), or nobody asks for an answer.
+    :param nearest: if nothing matched: the rules that came closest, the best first, at most 3.
+    :param rest: of a completion with several prompts: the decisions for the second and the
+        following; all faults are in the first.
+    :param seed: for whatever is drawn in this call; 64 bits.
+    :param pacing: of a reply that has none of its own.
+    """
+
+    faults: tuple[tuple[Fault, Rule | None], ...] = ()
+    rule: Rule | None = None
+    reply: Reply | ReplyFunction | None = None
+    nearest: tuple[Nearest, ...] = ()
+    rest: tuple[Decision, ...] = ()
+    seed: int = 0
+    pacing: Pacing = PLAIN_PACING

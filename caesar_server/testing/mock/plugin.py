@@ -1,0 +1,115 @@
+"""The pytest plugin: fixtures for tests of programs that call the API.
+
+pytest loads this module in every project of an environment in which the server is installed.  So
+it imports nothing of the server until a fixture is used: that would cost each run its time, and
+hide the server's own lines from coverage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from caesar_server.testing.mock.caesar_mock import CaesarMock
+    from caesar_server.testing.mock.server import MockServer
+
+MARKER = "caesar_mock"
+#: What the marker may say, for the mock of one test.
+_SETTABLE = ("strict", "seed", "fallback", "pacing", "faults")
+#: The mocks of a test, for the report if it fails.
+_MOCK = pytest.StashKey["CaesarMock"]()
+_LONGEST_SLUG = 60
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}(strict=, seed=, fallback=, pacing=, faults=, fixtures=): how the fixture "
+        "caesar_mock answers in this test; fixtures is a path from the folder of the test's file",
+    )
+
+
+@pytest.fixture(scope="session")
+def caesar_mock_server() -> Iterator[MockServer]:
+    """A mock server of this process: with pytest-xdist each worker has its own.
+
+    Override it to give the server other options::
+
+        @pytest.fixture(scope="session")
+        def caesar_mock_server():
+            server = mock_server(settings={"max_prompts": 4})
+            with server:
+                yield server
+    """
+    from caesar_server.testing.mock.server import mock_server
+
+    server = mock_server()
+    with server:
+        yield server
+
+
+@pytest.fixture
+def caesar_mock(
+    request: pytest.FixtureRequest, caesar_mock_server: MockServer
+) -> Iterator[CaesarMock]:
+    """A mock for this test alone: a scope of the server with rules, requests and time of its own.
+
+    At the end it raises what the test could not see: an assertion that failed in a reply function,
+    an ``on(...)`` without a reply.  If the test fails, the report lists the requests.
+    """
+    options = _marked(request.node)
+    name = caesar_mock_server.free_name(_scope_name(request.node.nodeid))
+    with caesar_mock_server.scope(name) as mock:
+        fixtures = options.pop("fixtures", None)
+        if fixtures is not None:
+            mock.load(Path(request.node.path).parent / fixtures)
+        for option, value in options.items():
+            setattr(mock, option, value)
+        request.node.stash[_MOCK] = mock
+        yield mock
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Add the requests to the report of a test that failed: the client saw only its own side."""
+    outcome = yield
+    mock = item.stash.get(_MOCK, None)
+    if mock is None:
+        return
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        report.sections.append(("Requests to caesar_mock", mock.describe_requests()))
+
+
+def _marked(item: pytest.Item) -> dict[str, Any]:
+    """Return what markers say, the nearest one first; refuse what none may say."""
+    found: dict[str, Any] = {}
+    for mark in item.iter_markers(MARKER):
+        if mark.args:
+            raise pytest.UsageError(f"{item.nodeid}: {MARKER} takes named values only: strict=True")
+        _check_names(item, mark.kwargs)
+        found = {**mark.kwargs, **found}
+    return found
+
+
+def _check_names(item: pytest.Item, given: Mapping[str, object]) -> None:
+    known = (*_SETTABLE, "fixtures")
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise pytest.UsageError(
+            f"{item.nodeid}: {MARKER} takes {', '.join(known)}, not {', '.join(unknown)}"
+        )
+
+
+def _scope_name(node_id: str) -> str:
+    """Return a name for a test's scope: legible, and the same in each run, as ids depend on it."""
+    slug = re.sub(r"[^A-Za-z0-9_]+", "-", node_id.rpartition("::")[2]).strip("-")
+    digest = hashlib.sha256(node_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{slug[:_LONGEST_SLUG]}-{digest}"

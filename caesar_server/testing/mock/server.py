@@ -1,0 +1,179 @@
+"""A mock server inside the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from caesar_server.app import create_app
+from caesar_server.contract.options import OptionsError, parse_options
+from caesar_server.mock.files import load_into
+from caesar_server.mock.model.fault import Fault
+from caesar_server.mock.model.pacing import Pacing
+from caesar_server.mock.model.reply import Reply
+from caesar_server.mock.scopes import Scopes
+from caesar_server.settings import Settings
+from caesar_server.testing.live import LiveServer
+from caesar_server.testing.mock.caesar_mock import CaesarMock
+from caesar_server.testing.mock.rules import as_fallback, as_faults, make
+
+#: As many requests at once as the setting allows: 200 parallel tests are nothing special, and a
+#: thread is only made when it is needed.
+_THREADS = 4096
+#: Settings that are arguments of :func:`mock_server`, too.
+_MANNER = {"mock_seed": "seed", "mock_strict": "strict", "mock_fallback": "fallback"}
+
+
+class MockServer:
+    """Runs while a ``with`` or ``async with`` block lasts, or from :meth:`start` to :meth:`stop`.
+
+    See :func:`mock_server`.
+    """
+
+    def __init__(
+        self, scopes: Scopes, settings: Settings, *, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        self.host = host
+        self._scopes = scopes
+        self._live = LiveServer(create_app(settings, mock=scopes), host=host, port=port)
+        self._mock = CaesarMock(self, scopes.get())
+
+    @property
+    def base_url(self) -> str:
+        """``http://HOST:PORT``, once started."""
+        return self._live.base_url
+
+    def start(self) -> CaesarMock:
+        """Begin to serve; return the mock of the server's own scope, the one without a name."""
+        self._live.start()
+        return self._mock
+
+    def stop(self) -> None:
+        """End everything that is under way and all threads; may be called more than once."""
+        self._live.stop()
+
+    def scope(self, name: str) -> CaesarMock:
+        """Return the mock of a scope, which is made if it is not there.
+
+        :raises ValueError: if the name cannot stand in a path.
+        """
+        # clients and proxies take these for parts of the path
+        if "/" in name or name in (".", ".."):
+            raise ValueError(f"scope: expected a name without '/', got {name!r}")
+        return CaesarMock(self, self._scopes.get(name))
+
+    def free_name(self, wanted: str) -> str:
+        """Return ``wanted``, with a number behind it if a scope is called so already."""
+        name, number = wanted, 1
+        while self._scopes.find(name) is not None:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+    def give_up(self, name: str) -> None:
+        """Remove a scope with all that is in it; that without a name is emptied."""
+        self._scopes.remove(name)
+
+    def __enter__(self) -> CaesarMock:
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if exc is None:
+            self._mock.check()
+
+    async def __aenter__(self) -> CaesarMock:
+        return self.start()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Clients of this event loop may have answers under way, which only end if it goes on.
+        await asyncio.to_thread(self.stop)
+        if exc is None:
+            self._mock.check()
+
+
+def mock_server(
+    *,
+    fixtures: str | Path | None = None,
+    strict: bool | None = None,
+    seed: int | None = None,
+    fallback: Literal["echo", "error"] | Reply | Mapping[str, Any] | None = None,
+    pacing: Pacing | Mapping[str, Any] | None = None,
+    faults: Iterable[Fault | Mapping[str, Any]] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    settings: Mapping[str, object] | None = None,
+) -> MockServer:
+    """Return a mock server for a ``with`` block, which gives its :class:`CaesarMock`::
+
+        with mock_server(seed=7) as mock:
+            mock.on(prompt="Hi").reply("Hello")
+            run_my_app(base_url=mock.base_url + "/compat")
+
+    Neither environment nor files of the machine have a say in it, and any API key is taken.  What
+    is given wins over what the fixture files say.
+
+    :param fixtures: a file with rules, or a folder of such files.
+    :param strict: whether a request that no rule answers is a 404.
+    :param seed: what ids, times, jitter and chances are drawn from.
+    :param fallback: what such a request gets: ``echo`` (its prompt), ``error`` or a reply.
+    :param pacing: how fast replies are told.
+    :param faults: what goes wrong in each answer.
+    :param host: address to listen on; outside loopback every machine may call.
+    :param port: 0 takes a free one.
+    :param settings: settings of the server by name, such as ``{"max_prompts": 1}``.
+    :raises ValueError: naming the field, if something is wrong with these values.
+    """
+    given: dict[str, Any] = {
+        "strict": strict,
+        "seed": seed,
+        "fallback": None if fallback is None else as_fallback(fallback),
+        "pacing": None if pacing is None else make("pacing", Pacing, pacing),
+        "faults": None if faults is None else as_faults(faults),
+    }
+    manner = {name: value for name, value in given.items() if value is not None}
+    found = _settings(settings or {}, host)
+    for name in _MANNER.keys() & (settings or {}).keys():
+        manner.setdefault(_MANNER[name], getattr(found, name))
+    return MockServer(make_scopes(found, manner, fixtures), found, host=host, port=port)
+
+
+def make_scopes(
+    settings: Settings, manner: Mapping[str, Any], fixtures: str | Path | None
+) -> Scopes:
+    """Return the scopes of a server.
+
+    :param manner: what was given, which wins over what the fixture files say.
+    :raises ValueError: if the files, or what was given, cannot be used.
+    """
+    scopes = Scopes.of(settings)
+    scopes.set_manner(replace(scopes.manner, **manner))
+    if fixtures is not None:
+        load_into(scopes, Path(fixtures), over=manner)
+    return scopes
+
+
+def _settings(given: Mapping[str, object], host: str) -> Settings:
+    """Return the settings of a server in a test.
+
+    :raises ValueError: with all that is wrong.
+    """
+    usual = {"threads": _THREADS, "host": host, "insecure": True, "log_level": "warning"}
+    try:
+        return parse_options(Settings, {**usual, **given})
+    except OptionsError as error:
+        raise ValueError("; ".join(f"settings: {problem}" for problem in error.problems)) from error

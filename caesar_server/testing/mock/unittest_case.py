@@ -1,0 +1,49 @@
+"""The mock for ``unittest``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from caesar_server.testing.mock.caesar_mock import CaesarMock
+from caesar_server.testing.mock.server import MockServer, mock_server
+
+
+class CaesarMockMixin:
+    """Gives each test of a ``TestCase`` a mock of its own, on one server for the class::
+
+        class TestMyApp(CaesarMockMixin, unittest.TestCase):
+            def test_it(self):
+                self.caesar_mock.on(prompt="Hi").reply("Hello")
+                run_my_app(base_url=self.caesar_mock.base_url + "/compat")
+                self.caesar_mock.assert_requested(times=1)
+
+    It stands before ``TestCase`` or ``IsolatedAsyncioTestCase`` among the bases.  A class with a
+    ``setUp`` or ``setUpClass`` of its own calls that of ``super()``.
+    """
+
+    #: What :func:`mock_server` is given.
+    caesar_mock_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    #: The server of the class.
+    caesar_mock_server: ClassVar[MockServer]
+    #: The mock of the test.
+    caesar_mock: CaesarMock
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start the server."""
+        super().setUpClass()  # type: ignore[misc]
+        cls.caesar_mock_server = mock_server(**cls.caesar_mock_options)
+        cls.caesar_mock_server.start()
+        cls.addClassCleanup(cls.caesar_mock_server.stop)  # type: ignore[attr-defined]
+
+    def setUp(self) -> None:
+        """Make the mock of the test."""
+        super().setUp()  # type: ignore[misc]
+        name = self.id().rpartition(".")[2]  # type: ignore[attr-defined]
+        server = self.caesar_mock_server
+        self.caesar_mock = server.scope(server.free_name(name))
+        # the last one that is added is the first one that is done: check, then close
+        self.addCleanup(self.caesar_mock.close)  # type: ignore[attr-defined]
+        self.addCleanup(self.caesar_mock.check)  # type: ignore[attr-defined]

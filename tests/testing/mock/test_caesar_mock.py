@@ -1,0 +1,516 @@
+"""What a tester writes: rules, replies, failures, and what is asked of the requests afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+
+from caesar_server.mock.model.fault import Fault
+from caesar_server.mock.model.reply import MockError, Reply
+from caesar_server.testing import CaesarMock, SseClient, contains, mock_server, predicate, regex
+
+
+def run_my_app(base_url: str, api_key: str) -> str:
+    """Stand for the tester's program: it streams a completion and retries as its SDK does."""
+    with openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=2) as client:
+        asked = {"model": "caesar-research", "prompt": "What is new in quantum computing?"}
+        chunks = client.completions.create(**asked, stream=True)
+        return "|".join(text for chunk in chunks if (text := chunk.choices[0].text))
+
+
+def test_my_app(caesar_mock):
+    caesar_mock.on(prompt=contains("quantum")).reply("Error correction improved [1].", chunks=5)
+    caesar_mock.on(path="/compat/completions").fail_first(2, status=429, retry_after_s=0)
+    told = run_my_app(base_url=caesar_mock.base_url + "/compat", api_key="test")
+    caesar_mock.assert_requested(times=3, prompt=contains("quantum"))
+
+    assert told.replace("|", "") == "Error correction improved [1]."
+    assert told.count("|") == 4
+    statuses = [entry.status for entry in caesar_mock.requests]
+    assert statuses == [429, 429, 200]
+    assert [len(attempts) for attempts in caesar_mock.journal.attempts()] == [3]
+
+
+def test_what_no_rule_answers_is_repeated(caesar_mock, ask):
+    assert ask(caesar_mock, "To be") == "To be"
+
+
+def test_a_plain_value_must_be_met_exactly(caesar_mock, ask):
+    caesar_mock.on(prompt="Hi").reply("Hello")
+    assert ask(caesar_mock, "Hi") == "Hello"
+    assert ask(caesar_mock, "Hi!") == "Hi!"
+
+
+def test_conditions_are_met_together(caesar_mock, ask):
+    caesar_mock.on(prompt=regex("^Hi"), stream=True, metadata={"team": "blue"}).reply("Hello")
+    metadata = {"extra_body": {"metadata": {"team": "blue"}}}
+    assert ask(caesar_mock, "Hi there", stream=True, **metadata) == "Hello"
+    assert ask(caesar_mock, "Hi there", **metadata) == "Hi there"
+    assert ask(caesar_mock, "Hi there", stream=True) == "Hi there"
+
+
+def test_a_condition_may_be_any_function_of_the_call(caesar_mock, ask):
+    caesar_mock.on(predicate(lambda call: len(call.prompt) > 5)).reply("long")
+    assert [ask(caesar_mock, "1234"), ask(caesar_mock, "123456")] == ["1234", "long"]
+
+
+def test_an_unknown_condition_is_refused_by_its_name(caesar_mock):
+    with pytest.raises(TypeError, match="prompt"):
+        caesar_mock.on(promt="Hi")
+
+
+def test_replies_come_in_turn_and_the_last_one_stays(caesar_mock, ask):
+    caesar_mock.on(prompt="Hi").replies("one", Reply(text="two"), lambda call: "three")
+    assert [ask(caesar_mock, "Hi") for _ in range(4)] == ["one", "two", "three", "three"]
+
+
+def test_times_skip_and_priority(caesar_mock, ask):
+    caesar_mock.on(prompt="Hi").reply("usual")
+    caesar_mock.on(prompt="Hi").priority(1).times(1).reply("first")
+    caesar_mock.on(prompt="Hi").priority(2).skip(2).reply("third")
+    assert [ask(caesar_mock, "Hi") for _ in range(3)] == ["first", "usual", "third"]
+
+
+def test_a_limit_may_follow_the_reply(caesar_mock, ask):
+    rule = caesar_mock.on(prompt="Hi").reply("once").times(1)
+    assert [ask(caesar_mock, "Hi") for _ in range(2)] == ["once", "Hi"]
+    assert rule.used == 1
+
+
+def test_a_reply_may_be_a_function_of_the_call(caesar_mock, ask):
+    caesar_mock.on().reply(lambda call: f"{call.model} was asked {call.prompt}")
+    assert ask(caesar_mock, "Hi") == "any was asked Hi"
+
+
+def test_a_reply_may_say_everything_that_a_reply_can(caesar_mock):
+    caesar_mock.on(prompt="news").reply(
+        "Not much [1].",
+        results=[{"title": "News", "url": "https://example.org/", "citation_index": 1}],
+        statuses=["searching", "summarizing"],
+        usage={"prompt_tokens": 11, "completion_tokens": 22},
+        finish_reason="length",
+    )
+    with openai.OpenAI(base_url=f"{caesar_mock.base_url}/v1", api_key="test") as client:
+        answer = client.completions.create(model="any", prompt="news")
+    assert answer.choices[0].text.startswith("Not much [1].")
+    assert "https://example.org/" in answer.choices[0].text
+    assert answer.choices[0].finish_reason == "length"
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (11, 22)
+
+
+def test_several_choices_of_one_prompt(caesar_mock):
+    caesar_mock.on(prompt="two").reply(["One", "Two"])
+    with openai.OpenAI(base_url=f"{caesar_mock.base_url}/compat", api_key="test") as client:
+        answer = client.completions.create(model="any", prompt="two", n=2)
+    assert [choice.text for choice in answer.choices] == ["One", "Two"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"chunks": 0}, "chunks"),
+        ({"results": [{"title": "News"}]}, "url"),
+        ({"usage": {"tokens": 1}}, "usage"),
+        ({"chunk": 3}, "chunk"),
+        ({"template": "{{ call.prompt }}"}, "template"),
+    ],
+)
+def test_what_is_wrong_with_a_reply_is_told_where_it_is_written(caesar_mock, arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        caesar_mock.on(prompt="Hi").reply("Hello", **arguments)
+    assert caesar_mock.rules == ()
+    caesar_mock.reset()  # Python itself refuses some of them, so that the mock never saw a reply
+
+
+def test_chats(caesar_mock):
+    caesar_mock.on(path="/compat/chat/completions", turn=2).reply("As I said")
+    caesar_mock.on(messages=contains("Rome")).reply("Veni")
+    messages = [{"role": "user", "content": "Rome?"}]
+    with openai.OpenAI(base_url=f"{caesar_mock.base_url}/compat", api_key="test") as client:
+        first = client.chat.completions.create(model="any", messages=messages)
+        messages += [{"role": "assistant", "content": "Veni"}, {"role": "user", "content": "?"}]
+        second = client.chat.completions.create(model="any", messages=messages)
+    assert first.choices[0].message.content == "Veni"
+    assert second.choices[0].message.content == "As I said"
+
+
+# --- failures
+
+
+def test_fail_answers_with_an_error_each_time(caesar_mock, ask):
+    rule = caesar_mock.on(prompt="Hi").fail(503, message="Gone fishing", code="fishing")
+    for _ in range(2):
+        with pytest.raises(openai.InternalServerError, match="Gone fishing") as caught:
+            ask(caesar_mock, "Hi")
+        assert caught.value.code == "fishing"
+    assert rule.used == 2
+
+
+def test_failures_come_before_replies_whatever_their_order(caesar_mock, ask):
+    caesar_mock.on(prompt="Hi").reply("Hello").fail_first(1, status=500)
+    with pytest.raises(openai.InternalServerError):
+        ask(caesar_mock, "Hi")
+    assert ask(caesar_mock, "Hi") == "Hello"
+
+
+def test_a_failure_may_carry_headers_and_a_body_of_its_own(caesar_mock, ask):
+    caesar_mock.on().fail(418, body={"teapot": True}, headers={"x-pot": "tea"})
+    with pytest.raises(openai.APIStatusError) as caught:
+        ask(caesar_mock, "Hi")
+    assert caught.value.response.headers["x-pot"] == "tea"
+    assert caught.value.response.json() == {"teapot": True}
+
+
+def test_a_fault_in_mid_stream(caesar_mock, ask):
+    caesar_mock.on().reply("one two three four").fault("error_frame", after_chunks=2, message="Bad")
+    with pytest.raises(openai.APIError, match="Bad"):
+        ask(caesar_mock, "Hi", stream=True)
+    (entry,) = caesar_mock.wait_for(1, fault="error_frame", ended="fault:error_frame")
+    assert b"two" in entry.body
+    assert b"three" not in entry.body
+
+
+def test_several_faults_of_one_rule(caesar_mock, ask):
+    caesar_mock.on().faults(Fault(kind="crlf"), Fault(kind="comment_storm", count=3))
+    assert ask(caesar_mock, "Hi", stream=True) == "Hi"
+    (entry,) = caesar_mock.wait_for(1, ended="completed")
+    assert [fault.kind for fault in entry.faults] == ["crlf", "comment_storm"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"kind": "explode"}, "explode"),
+        ({"kind": "stall", "status": 500}, "status"),
+        ({"kind": "stall", "after": 5}, "after"),
+        ({"kind": "status"}, "status"),
+    ],
+)
+def test_what_is_wrong_with_a_fault_is_told_where_it_is_written(caesar_mock, arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        caesar_mock.on().fault(**arguments)
+
+
+def test_a_reply_may_fail_by_itself(caesar_mock, ask):
+    caesar_mock.on().reply("Half", error=MockError(message="Lost", status=503))
+    with pytest.raises(openai.APIError, match="Lost"):
+        ask(caesar_mock, "Hi", stream=True)
+
+
+# --- mistakes of the test itself
+
+
+def test_an_assertion_in_a_reply_function_comes_out_in_the_test(ask):
+    def reply(call):
+        assert call.prompt == "Hello", "asked for something else"
+
+    with mock_server() as mock:
+        mock.on().reply(reply)
+        with pytest.raises(openai.InternalServerError):
+            ask(mock, "Hi")
+        with pytest.raises(AssertionError, match="asked for something else"):
+            mock.check()
+        mock.check()  # told once
+
+
+def test_the_end_of_the_block_tells_it_too(ask):
+    def reply(call):
+        raise AssertionError("asked for something else")
+
+    with pytest.raises(AssertionError, match="asked for something else"), mock_server() as mock:
+        mock.on().reply(reply)
+        with pytest.raises(openai.InternalServerError):
+            ask(mock, "Hi")
+
+
+def test_an_error_of_the_test_is_not_hidden_by_that_of_a_function(ask):
+    def reply(call):
+        raise AssertionError("asked for something else")
+
+    with pytest.raises(ZeroDivisionError), mock_server() as mock:
+        mock.on().reply(reply)
+        with pytest.raises(openai.InternalServerError):
+            ask(mock, "Hi")
+        raise ZeroDivisionError
+
+
+def test_a_rule_that_does_nothing_is_told(ask):
+    with mock_server() as mock:
+        mock.on(prompt="Hi")
+        with pytest.raises(AssertionError, match=r"test_caesar_mock.py:\d+.*reply"):
+            mock.check()
+
+
+# --- what is asked of the requests
+
+
+def test_assert_requested_counts(caesar_mock, ask):
+    ask(caesar_mock, "one")
+    ask(caesar_mock, "two")
+    caesar_mock.assert_requested()
+    caesar_mock.assert_requested(times=2)
+    caesar_mock.assert_requested(times=1, prompt="two")
+    caesar_mock.assert_requested(times=0, prompt="three")
+    caesar_mock.assert_not_requested(prompt="three")
+    caesar_mock.assert_requested(times=2, status=200, ended="completed")
+    caesar_mock.assert_requested(predicate(lambda call: call.prompt == "one"), times=1)
+
+
+def test_a_failed_assertion_shows_what_came_instead(caesar_mock, ask):
+    ask(caesar_mock, "What is new in quantum chemistry?")
+    with pytest.raises(AssertionError) as caught:
+        caesar_mock.assert_requested(times=1, prompt=contains("computing"), model="any")
+    told = str(caught.value)
+    assert "computing" in told
+    assert "quantum chemistry" in told
+    with pytest.raises(AssertionError, match="exactly 2"):
+        caesar_mock.assert_requested(times=2)
+    with pytest.raises(AssertionError, match="never"):
+        caesar_mock.assert_not_requested(model="any")
+
+
+def test_no_key_is_shown(caesar_mock):
+    with openai.OpenAI(base_url=f"{caesar_mock.base_url}/compat", api_key="sk-secret-1") as client:
+        client.completions.create(model="any", prompt="Hi")
+    with pytest.raises(AssertionError) as caught:
+        caesar_mock.assert_requested(times=7)
+    shown = [str(caught.value), repr(caesar_mock.requests), caesar_mock.describe_requests()]
+    shown.append(json.dumps([caesar_mock.export("json"), caesar_mock.export("har")]))
+    assert [text for text in shown if "sk-secret-1" in text] == []
+
+
+def test_waiting_for_requests(caesar_mock, ask):
+    thread = threading.Thread(target=ask, args=(caesar_mock, "later"))
+    thread.start()
+    (entry,) = caesar_mock.wait_for(1, timeout_s=30, prompt="later")
+    thread.join()
+    assert entry.call.prompt == "later"
+    with pytest.raises(AssertionError, match="sooner"):
+        caesar_mock.wait_for(1, timeout_s=0, prompt="sooner")
+
+
+def test_rules_are_shown_in_the_order_in_which_they_are_tried(caesar_mock):
+    caesar_mock.on(prompt="a").reply("1")
+    caesar_mock.on(prompt="b").priority(5).named("urgent").reply("2")
+    caesar_mock.on(prompt="c").fail(500)
+    names = [rule.conditions[0].wanted for rule in caesar_mock.rules]
+    assert [name.strip("'\"") for name in names] == ["c", "b", "a"]
+    assert caesar_mock.rules[1].name == "urgent"
+
+
+def test_rules_that_were_not_used_are_named(caesar_mock, ask):
+    caesar_mock.on(prompt="a").reply("1")
+    ask(caesar_mock, "a")
+    caesar_mock.assert_all_used()
+    caesar_mock.on(prompt="b").named("the second").fail_first(2, status=500)
+    with pytest.raises(AssertionError, match="the second"):
+        caesar_mock.assert_all_used()
+
+
+def test_requests_that_no_rule_answered_are_named(caesar_mock, ask):
+    caesar_mock.on(prompt="a").reply("1")
+    ask(caesar_mock, "a")
+    caesar_mock.assert_all_matched()
+    ask(caesar_mock, "b")
+    with pytest.raises(AssertionError, match="'b'"):
+        caesar_mock.assert_all_matched()
+
+
+# --- strictness, seed, clock, fallback
+
+
+def test_strict(caesar_mock, ask):
+    caesar_mock.strict = True
+    caesar_mock.on(prompt=contains("quantum")).named("physics").reply("Yes")
+    with pytest.raises(openai.NotFoundError, match="physics") as caught:
+        ask(caesar_mock, "chemistry")
+    assert caught.value.code == "no_fixture_match"
+
+
+def test_fallback(caesar_mock, ask):
+    caesar_mock.fallback = Reply(text="Whatever you say")
+    assert ask(caesar_mock, "Hi") == "Whatever you say"
+
+
+def test_one_seed_gives_the_same_bytes(ask):
+    def bodies():
+        with mock_server(seed=7) as mock:
+            mock.on(prompt="Hi").fault("silent_close", after_chunks=1, probability=0.5)
+            for _ in range(6):
+                try:
+                    ask(mock, "Hi you there", stream=True)
+                except openai.APIError:
+                    continue
+            return [entry.body for entry in mock.wait_for(6, finished=True)]
+
+    assert bodies() == bodies()
+
+
+def test_a_clock_turned_by_hand(caesar_mock, ask):
+    caesar_mock.clock.stop()
+    caesar_mock.on(prompt="Hi").reply("one two", pacing={"first_chunk_s": 3600})
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, caesar_mock, "Hi", stream=True)
+        caesar_mock.clock.wait_for_waiters(1)
+        assert not answer.done()
+        caesar_mock.clock.advance(3600)
+        assert answer.result(30) == "one two"
+
+
+def test_reset(caesar_mock, ask):
+    caesar_mock.on(prompt="Hi").reply("once").times(1)
+    ask(caesar_mock, "Hi")
+    caesar_mock.reset("journal")
+    assert caesar_mock.requests == ()
+    assert ask(caesar_mock, "Hi") == "Hi"
+    caesar_mock.reset("counters")
+    assert ask(caesar_mock, "Hi") == "once"
+    caesar_mock.reset()
+    assert ask(caesar_mock, "Hi") == "Hi"
+    assert caesar_mock.rules == ()
+
+
+# --- scopes and servers
+
+
+def test_scopes_do_not_see_each_other(ask):
+    with mock_server() as mock, mock.scope("blue") as blue, mock.scope("red") as red:
+        blue.on().reply("from blue")
+        red.on().reply("from red")
+        assert [ask(each, "Hi") for each in (mock, blue, red)] == ["Hi", "from blue", "from red"]
+        for each in (mock, blue, red):
+            each.assert_requested(times=1)
+
+
+def test_a_scope_is_found_by_key_and_header_too(ask):
+    with mock_server() as mock, mock.scope("blue") as blue:
+        blue.on().reply("from blue")
+        with openai.OpenAI(base_url=f"{mock.base_url}/compat", api_key="blue") as client:
+            assert (
+                client.completions.create(model="any", prompt="Hi").choices[0].text == "from blue"
+            )
+        headers = {"extra_headers": {"x-caesar-mock-scope": "blue"}}
+        assert ask(mock.base_url, "Hi", **headers) == "from blue"
+        assert len(blue.requests) == 2
+        assert mock.requests == ()
+
+
+def test_a_scope_that_has_ended_leaves_nothing(ask):
+    with mock_server() as mock:
+        with mock.scope("blue") as blue:
+            blue.on().reply("from blue")
+        with mock.scope("blue") as again:
+            assert again.rules == ()
+            assert ask(again, "Hi") == "Hi"
+
+
+def test_parallel_tests_on_one_server():
+    count = 200
+    together = threading.Barrier(count)
+
+    def one_test(mock: CaesarMock) -> None:
+        mock.on(prompt="Hi").reply(f"I am {mock.name}", chunks=3)
+        mock.on(prompt="Hi").fail_first(1, status=503)
+        client = SseClient(mock.base_url)
+        asked = {"model": "any", "prompt": "Hi", "stream": True}
+        together.wait(60)
+        with client.post("/compat/completions", asked) as refusal:
+            assert refusal.status == 503
+        with client.post("/compat/completions", asked) as answer:
+            texts = [frame["choices"][0]["text"] for frame in answer.frames()]
+        assert "".join(texts) == f"I am {mock.name}"
+        mock.assert_requested(times=2)
+
+    with mock_server() as mock, ThreadPoolExecutor(count) as pool:
+        for _ in pool.map(one_test, [mock.scope(f"test-{n}") for n in range(count)]):
+            pass
+        assert mock.requests == ()
+
+
+def test_two_servers_in_one_process(ask):
+    with mock_server() as one, mock_server() as two:
+        one.on().reply("one")
+        two.on().reply("two")
+        assert [ask(one, "Hi"), ask(two, "Hi")] == ["one", "two"]
+
+
+def test_the_environment_for_a_program_of_its_own(caesar_mock):
+    env = caesar_mock.env
+    assert env["OPENAI_BASE_URL"] == f"{caesar_mock.base_url}/compat"
+    assert env["OPENAI_API_KEY"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fallback": "shrug"}, "fallback"),
+        ({"sed": 1}, "sed"),
+        ({"settings": {"treads": 5}}, "treads"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_listens(options, words):
+    with pytest.raises((TypeError, ValueError), match=words), mock_server(**options):
+        pass
+
+
+def test_settings_of_the_server(ask):
+    settings = {"max_prompts": 1}
+    with mock_server(settings=settings) as mock, pytest.raises(openai.BadRequestError):
+        ask(mock, ["a", "b"])
+
+
+def test_fixture_files(tmp_path, ask):
+    (tmp_path / "answers.json").write_text(json.dumps({"Hi": "from the file"}))
+    with mock_server(fixtures=tmp_path / "answers.json") as mock:
+        assert ask(mock, "Hi") == "from the file"
+
+
+def test_asynchronous_tests():
+    async def use(mock):
+        client = openai.AsyncOpenAI(base_url=f"{mock.base_url}/compat", api_key="test")
+        async with client:
+            asked = [client.completions.create(model="any", prompt="Hi") for _ in range(5)]
+            answers = asyncio.gather(*asked)
+            entries = await mock.wait_for_async(5, prompt="Hi")
+            return [answer.choices[0].text for answer in await answers], len(entries)
+
+    async def main():
+        async with mock_server() as mock:
+            mock.on(prompt="Hi").reply("Hello")
+            return await use(mock)
+
+    assert asyncio.run(main()) == (["Hello"] * 5, 5)
+
+
+def test_asynchronous_functions_are_refused(caesar_mock):
+    async def reply(call):
+        return "Hello"
+
+    with pytest.raises(TypeError, match="async"):
+        caesar_mock.on().reply(reply)
+
+
+WITHOUT_EXTRAS = """
+import sys
+sys.modules |= dict.fromkeys(["yaml", "jmespath", "pytest"])  # as if they were not installed
+from caesar_server.testing import SseClient, mock_server
+
+with mock_server(fixtures=sys.argv[1]) as mock:
+    asked = {"model": "any", "prompt": "Hi"}
+    with SseClient(mock.base_url).post("/v1/completions", asked) as answer:
+        print(answer.json()["choices"][0]["text"])
+"""
+
+
+def test_it_needs_no_extra_and_no_pytest(tmp_path):
+    (tmp_path / "answers.json").write_text(json.dumps({"Hi": "from the file"}))
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_EXTRAS, tmp_path / "answers.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("from the file\n", "")

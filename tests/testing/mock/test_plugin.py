@@ -1,0 +1,228 @@
+"""The pytest plugin, in suites of its own: fixtures, marker, report, what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RunSuite = Callable[..., subprocess.CompletedProcess[str]]
+
+#: The plugins of others take several seconds to load.
+QUIETLY = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ALONE = ("-p", "caesar_server.testing.mock.plugin")
+#: Those of them that are installed for other tests.
+OTHERS = ("langsmith_plugin", "schemathesis", "hypothesispytest", "anyio")
+#: The tester's program: no SDK, so that a suite starts quickly.
+ASK = """
+import json
+import urllib.request
+
+import pytest
+
+
+def ask(mock, prompt="Hi"):
+    body = json.dumps({"model": "any", "prompt": prompt}).encode()
+    url, headers = f"{mock.base_url}/compat/completions", {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
+        return json.load(answer)["choices"][0]["text"]
+"""
+
+
+@pytest.fixture
+def run_suite(tmp_path: Path) -> RunSuite:
+    """Run pytest on tests, in a folder and a process of its own; gives the finished process."""
+
+    def run(
+        code: str, *arguments: str, files: dict[str, str] | None = None, failed: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        for name, text in {**(files or {}), "test_it.py": ASK + code}.items():
+            (tmp_path / name).write_text(text)
+        command = ["-m", "pytest", "--strict-markers", "-W", "error", "-p", "no:cacheprovider"]
+        result = subprocess.run(
+            [sys.executable, *command, "--rootdir", tmp_path, *(arguments or ALONE)],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if name != "CI"} | QUIETLY,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert result.returncode == (1 if failed else 0), result.stdout + result.stderr
+        return result
+
+    return run
+
+
+def test_each_test_has_a_mock_of_its_own_on_one_server(run_suite):
+    run_suite(
+        """
+seen = []
+
+@pytest.mark.parametrize("text", ["one", "two"])
+def test_it(caesar_mock, caesar_mock_server, text):
+    assert caesar_mock.requests == () and caesar_mock.rules == ()
+    caesar_mock.on().reply(text)
+    assert ask(caesar_mock) == text
+    assert caesar_mock.base_url.startswith(caesar_mock_server.base_url + "/t/test_it-" + text)
+    caesar_mock.assert_requested(times=1)
+    seen.append(caesar_mock_server)
+
+def test_there_was_one_server():
+    assert len(seen) == 2 and seen[0] is seen[1]
+"""
+    )
+
+
+def test_the_marker_sets_the_mock_of_a_test_and_the_nearest_one_wins(run_suite):
+    run_suite(
+        """
+from urllib.error import HTTPError
+
+pytestmark = pytest.mark.caesar_mock(seed=3, fallback={"text": "Whatever"})
+
+def test_the_module(caesar_mock):
+    assert (caesar_mock.seed, ask(caesar_mock)) == (3, "Whatever")
+
+@pytest.mark.caesar_mock(seed=4, strict=True)
+def test_its_own(caesar_mock):
+    assert caesar_mock.seed == 4
+    with pytest.raises(HTTPError, match="404"):
+        ask(caesar_mock)
+
+@pytest.mark.caesar_mock(fixtures="answers.json")
+def test_a_file(caesar_mock):
+    assert ask(caesar_mock) == "from the file"
+""",
+        files={"answers.json": '{"Hi": "from the file"}'},
+    )
+
+
+@pytest.mark.parametrize(
+    ("marker", "words"),
+    [("sed=3", "not sed"), ("True", "named values only"), ("fallback='shrug'", "fallback")],
+)
+def test_a_wrong_marker_is_an_error_of_the_test(run_suite, marker, words):
+    code = f"@pytest.mark.caesar_mock({marker})\ndef test_it(caesar_mock): pass\n"
+    assert words in run_suite(code, failed=True).stdout
+
+
+def test_ids_are_the_same_in_each_run(run_suite):
+    code = """
+def test_it(caesar_mock):
+    ask(caesar_mock)
+    print("ID", caesar_mock.requests[0].id, caesar_mock.wait_for(1, finished=True)[0].body)
+"""
+    first, second = (re.search("ID.*", run_suite(code, "-s", *ALONE).stdout) for _ in range(2))
+    assert first is not None
+    assert first[0] == second[0]
+
+
+def test_a_failed_test_shows_the_requests(run_suite):
+    result = run_suite(
+        """
+def test_it(caesar_mock):
+    caesar_mock.on(prompt="Hi").named("greeting").reply("Hello")
+    assert ask(caesar_mock) == "Good morning"
+
+def test_another(caesar_mock):
+    ask(caesar_mock, "unseen")
+""",
+        failed=True,
+    )
+    _, _, shown = result.stdout.partition("Requests to caesar_mock")
+    assert "POST /compat/completions  'Hi'  200  rule greeting" in shown
+    assert "unseen" not in shown
+
+
+def test_what_the_test_cannot_see_is_an_error_at_its_end(run_suite):
+    result = run_suite(
+        """
+from urllib.error import HTTPError
+
+def refuse(call):
+    assert call.prompt == "Hello", "that was not agreed"
+
+def test_an_assertion_in_a_function(caesar_mock):
+    caesar_mock.on().reply(refuse)
+    with pytest.raises(HTTPError):
+        ask(caesar_mock)
+
+def test_nothing_to_do(caesar_mock):
+    caesar_mock.on(prompt="Hi")
+""",
+        failed=True,
+    )
+    assert "2 passed, 2 errors" in result.stdout
+    assert "that was not agreed" in result.stdout
+    assert re.search(r"says when, but not what: test_it\.py:\d+", result.stdout)
+
+
+def test_the_server_can_be_given_other_options(run_suite):
+    conftest = """
+import pytest
+from caesar_server.testing import mock_server
+
+@pytest.fixture(scope="session")
+def caesar_mock_server():
+    server = mock_server(fallback={"text": "from the conftest"})
+    with server:
+        yield server
+"""
+    code = "def test_it(caesar_mock): assert ask(caesar_mock) == 'from the conftest'\n"
+    run_suite(code, files={"conftest.py": conftest})
+
+
+def test_one_base_url_for_the_whole_session(run_suite):
+    run_suite(
+        """
+@pytest.fixture
+def mock(caesar_mock_server):
+    with caesar_mock_server.scope("") as mock:
+        yield mock
+
+@pytest.mark.parametrize("text", ["one", "two"])
+def test_it(mock, caesar_mock_server, text):
+    assert mock.base_url == caesar_mock_server.base_url
+    assert mock.rules == ()
+    mock.on().reply(text)
+    assert ask(mock) == text
+    mock.assert_requested(times=1)
+"""
+    )
+
+
+QUIET = """
+import sys
+
+def loaded():
+    return sorted(name for name in sys.modules if name.startswith("caesar_server."))
+
+def test_it():
+    own = {"caesar_server.testing", "caesar_server.testing.mock",
+           "caesar_server.testing.mock.plugin"}
+    assert set(loaded()) <= own
+    assert "flask" not in sys.modules
+"""
+
+
+def test_a_suite_without_the_fixture_does_not_load_the_server(run_suite):
+    run_suite(QUIET)
+
+
+@pytest.mark.slow
+def test_pytest_finds_it_by_itself_and_it_can_be_switched_off(run_suite, monkeypatch):
+    monkeypatch.setitem(QUIETLY, "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "")
+    others = [part for name in OTHERS for part in ("-p", f"no:{name}")]
+    code = "def test_it(caesar_mock): assert ask(caesar_mock) == 'Hi'\n"
+    run_suite(code, *others)
+    result = run_suite(code, *others, "-p", "no:caesar_mock", failed=True)
+    assert "fixture 'caesar_mock' not found" in result.stdout
+
+
+def test_markers_are_described(run_suite):
+    assert "@pytest.mark.caesar_mock(strict=" in run_suite("", "--markers", *ALONE).stdout

@@ -1,0 +1,100 @@
+"""What a tester gets wrong is told at once, in words of the place where it was written."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+
+from caesar_server.testing import CaesarMock, mock_server
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda mock: mock.on().reply(3), "reply: expected a text, several texts or a Reply"),
+        (lambda mock: mock.on().reply(None), "reply: expected a text, .* got None"),
+        (lambda mock: mock.on().reply(b"Hi"), "reply: expected a text, .* got b'Hi'"),
+        (lambda mock: mock.on().reply("Hi", pacing=3), "pacing"),
+        (lambda mock: mock.on().faults("reset"), "fault: expected a Fault or its fields"),
+        (lambda mock: mock.reset("jurnal"), "what: expected one of all, journal, counters"),
+        (lambda mock: mock.export("xml"), "form: expected 'json' or 'har', got 'xml'"),
+        (lambda mock: mock.scope("a/b"), "scope: expected a name without '/', got 'a/b'"),
+        (lambda mock: mock.scope(".."), r"scope: expected a name without '/', got '\.\.'"),
+    ],
+)
+def test_a_wrong_argument_is_named(caesar_mock, wrong: Callable[[CaesarMock], object], told: str):
+    with pytest.raises(ValueError, match=told):
+        wrong(caesar_mock)
+    caesar_mock.reset()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("strict", "no", "strict: expected True or False, got 'no'"),
+        ("seed", "7", "seed: expected a whole number, got '7'"),
+        ("seed", True, "seed: expected a whole number, got True"),
+        ("pacing", 3, "pacing: expected a Pacing or its fields, got 3"),
+        ("faults", {"kind": "reset"}, "faults: expected a list of faults"),
+        ("faults", "reset", "faults: expected a list of faults, got 'reset'"),
+    ],
+)
+def test_a_wrong_setting_is_named(caesar_mock, name: str, value: object, told: str):
+    before = getattr(caesar_mock, name)
+    with pytest.raises((TypeError, ValueError), match=told):
+        setattr(caesar_mock, name, value)
+    assert getattr(caesar_mock, name) == before
+
+
+def test_a_misspelt_setting_is_none(caesar_mock):
+    with pytest.raises(AttributeError, match="strikt"):
+        caesar_mock.strikt = True
+
+
+def test_the_name_of_a_scope_may_be_any_text(caesar_mock):
+    with caesar_mock.scope("größe, a b?#%") as mock:
+        mock.on(prompt="Hi").reply("Hello")
+        body = json.dumps({"model": "any", "prompt": "Hi"}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{mock.base_url}/compat/completions", body, headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.load(answer)["choices"][0]["text"] == "Hello"
+        mock.assert_requested(times=1)
+
+
+def test_a_path_may_be_written_as_the_client_has_it(caesar_mock, ask):
+    caesar_mock.on(path="/v1/completions", prompt="one").reply("1")
+    caesar_mock.on(path="/v1/*", prompt="two").reply("2")
+    assert [ask(caesar_mock, prompt) for prompt in ("one", "two")] == ["1", "2"]
+    caesar_mock.assert_requested(path="/v1/completions", times=2)
+
+
+def test_each_prompt_of_a_request_was_asked(caesar_mock, ask):
+    ask(caesar_mock, ["one", "two"])
+    caesar_mock.assert_requested(prompt="two", times=1)
+    with pytest.raises(AssertionError, match="never of: prompt 'two'"):
+        caesar_mock.assert_not_requested(prompt="two")
+    with pytest.raises(AssertionError, match="wanted 'three', got 'one'"):
+        caesar_mock.assert_requested(prompt="three")
+
+
+def test_settings_of_the_mock_hold_for_it(ask):
+    settings = {"mock_journal_entries": 2, "mock_strict": True, "mock_seed": 7, "mock_scopes": 1}
+    with mock_server(settings=settings, strict=False) as mock:
+        assert (mock.seed, mock.strict) == (7, False)
+        for number in range(3):
+            ask(mock, str(number))
+        assert [entry.call.prompt for entry in mock.requests] == ["1", "2"]
+        with pytest.raises(AssertionError, match="1 older requests are not kept any more"):
+            mock.assert_requested(times=3)
+        with pytest.raises(Exception, match="1 scopes already"):
+            mock.scope("other")
+
+
+def test_settings_win_over_fixture_files(tmp_path):
+    (tmp_path / "rules.json").write_text('{"seed": 1, "strict": true, "rules": []}')
+    with mock_server(settings={"mock_seed": 2}, fixtures=tmp_path) as mock:
+        assert (mock.seed, mock.strict) == (2, True)

@@ -1,0 +1,69 @@
+"""The mix-in for ``unittest``, with test cases as testers write them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unittest
+import urllib.request
+
+from caesar_server.testing import CaesarMockMixin
+
+
+def ask(mock, prompt: str = "Hi") -> str:
+    body = json.dumps({"model": "any", "prompt": prompt}).encode()
+    url, headers = f"{mock.base_url}/compat/completions", {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
+        return json.load(answer)["choices"][0]["text"]
+
+
+def run(*cases: type[unittest.TestCase]) -> unittest.TestResult:
+    loader, result = unittest.TestLoader(), unittest.TestResult()
+    unittest.TestSuite(map(loader.loadTestsFromTestCase, cases)).run(result)
+    return result
+
+
+def words(result: unittest.TestResult) -> str:
+    return "\n".join(text for _, text in (*result.errors, *result.failures))
+
+
+class MyApp(CaesarMockMixin, unittest.TestCase):
+    __test__ = False  # pytest shall leave it to the tests below, as the others
+    caesar_mock_options = {"fallback": {"text": "Whatever"}}  # noqa: RUF012
+
+    def test_one(self):
+        self.caesar_mock.on(prompt="Hi").reply("Hello")
+        assert [ask(self.caesar_mock), ask(self.caesar_mock, "Ho")] == ["Hello", "Whatever"]
+        self.caesar_mock.assert_requested(times=2)
+
+    def test_two(self):
+        assert ask(self.caesar_mock) == "Whatever"
+        self.caesar_mock.assert_requested(times=1)
+        assert self.caesar_mock.name == "test_two"
+
+
+class MyAsyncApp(CaesarMockMixin, unittest.IsolatedAsyncioTestCase):
+    __test__ = False
+
+    async def test_it(self):
+        self.caesar_mock.on().reply("Hello")
+        waiting = asyncio.create_task(self.caesar_mock.wait_for_async(1))
+        assert await asyncio.to_thread(ask, self.caesar_mock) == "Hello"
+        assert len(await waiting) == 1
+
+
+class Careless(CaesarMockMixin, unittest.TestCase):
+    __test__ = False
+
+    def test_it(self):
+        self.caesar_mock.on(prompt="Hi")
+
+
+def test_each_test_has_a_mock_of_its_own():
+    result = run(MyApp, MyAsyncApp)
+    assert (result.testsRun, words(result)) == (3, "")
+
+
+def test_what_the_test_cannot_see_is_an_error_at_its_end():
+    result = run(Careless)
+    assert "says when, but not what" in words(result)
