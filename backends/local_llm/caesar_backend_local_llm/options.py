@@ -79,7 +79,8 @@ class CommonOptions:
     )
     grammars: bool | None = option(
         None,
-        help="Whether requests may have a grammar, JSON schema or regular expression; unset: true.",
+        help="Whether requests may have a JSON schema, grammar or regular expression to follow.  "
+        "Unset: true.",
     )
     gpu_layers: int | None = option(
         None,

@@ -206,11 +206,9 @@ def status_of(url: str) -> int:
 
 def test_its_health_is_told_and_nothing_else(work: Start, store: Store) -> None:
     worker = work("--health-port", "0")
-    assert [status_of(f"{worker.url}/{path}") for path in ("healthz", "health", "readyz")] == [
-        200,
-        200,
-        200,
-    ]
+    assert [status_of(f"{worker.url}/{path}") for path in ("healthz", "health")] == [200, 200]
+    # a busy machine may take longer for the first look at the database than a look may take
+    wait_for(lambda: status_of(f"{worker.url}/readyz") == 200)
     with urllib.request.urlopen(f"{worker.url}/metrics", timeout=WITHIN_S) as response:
         assert b"caesar" in response.read()
     for path in ("", "compat/models", "v1/models", "openapi.json", "healthz/x"):

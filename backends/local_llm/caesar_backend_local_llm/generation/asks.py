@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from caesar_backend_local_llm.engine.grammars.grammar import Grammar, GrammarError, Grammars
+from caesar_backend_local_llm.engine.grammars.trial import TrialsBusyError
 from caesar_backend_local_llm.engine.sampler import SamplingRules
 from caesar_backend_local_llm.engine.vocabulary import Vocabulary
 from caesar_backend_local_llm.generation.extras import (
@@ -16,7 +17,12 @@ from caesar_backend_local_llm.generation.extras import (
 )
 from caesar_backend_local_llm.generation.prompts import Prompt, prompts_of
 from caesar_backend_local_llm.loaded import LoadedModel
-from caesar_server.contract import ChatRequest, CompletionRequest, InvalidRequestError
+from caesar_server.contract import (
+    BackendUnavailableError,
+    ChatRequest,
+    CompletionRequest,
+    InvalidRequestError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,7 @@ def ask_of(request: CompletionRequest | ChatRequest, model: LoadedModel) -> Ask:
     """Return what ``request`` asks.
 
     :raises InvalidRequestError: if it cannot be asked of this model.
+    :raises BackendUnavailableError: if too many grammars of others are being compiled.
     :raises BackendError: if the model's chat template fails.
     """
     sampling, extra = request.sampling, request.extra
@@ -116,4 +123,8 @@ def _compiled(constraint: Constraint, grammars: Grammars) -> Grammar:
     except GrammarError as error:
         raise InvalidRequestError(
             f"{constraint.param}: no usable grammar: {error}", param=constraint.param
+        ) from error
+    except TrialsBusyError as error:
+        raise BackendUnavailableError(
+            "Too many new grammars are being compiled; try again", code="grammars_busy"
         ) from error

@@ -117,6 +117,7 @@ class Grammars:
         """Return where a text begins.
 
         :raises GrammarError: if ``grammar`` cannot be used.
+        :raises TrialsBusyError: if too many others are being compiled.
         """
         problem = self._trial.problem(grammar)
         if problem:

@@ -22,6 +22,8 @@ _MEMORY_BYTES = 2 * 1024**3
 _USUAL_STACK_BYTES = 2 * 1024**2
 #: Its longest time, on a machine where processor time is hard to come by.
 _LONGEST_S = 60.0
+#: How long one waits for the trials of others.
+_PATIENCE_S = 20.0
 #: Grammars that are remembered: most callers send the same ones again.
 _REMEMBERED = 256
 
@@ -56,6 +58,10 @@ json.dump(problem, sys.stdout)
 """
 
 
+class TrialsBusyError(Exception):
+    """Too many other grammars are being tried."""
+
+
 class GrammarTrial:
     """Tries grammars, one at a time, and remembers what came of it.  Safe for threads.
 
@@ -64,23 +70,41 @@ class GrammarTrial:
 
     def __init__(self, limits: Mapping[str, int | bool]) -> None:
         self._limits = dict(limits)
-        self._lock = threading.Lock()
         self._known: OrderedDict[str, str] = OrderedDict()
+        self._known_lock = threading.Lock()
+        self._one_at_a_time = threading.Lock()
 
     def problem(self, grammar: str) -> str:
         """Return why a grammar cannot be used, or an empty text if it can.
 
         Takes some tenths of a second for one that is new, and at most :data:`CPU_S` of processor
-        time.
+        time.  One that is known waits for nobody.
+
+        :raises TrialsBusyError: if those of others take too long.
         """
-        with self._lock:
-            found = self._known.pop(grammar, None)
-            if found is None:
-                found = self._tried(grammar)
-            self._known[grammar] = found
+        found = self._recalled(grammar)
+        if found is not None:
+            return found
+        if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
+            raise TrialsBusyError
+        try:
+            found = self._recalled(grammar)
+            return self._remembered(grammar, self._tried(grammar)) if found is None else found
+        finally:
+            self._one_at_a_time.release()
+
+    def _recalled(self, grammar: str) -> str | None:
+        with self._known_lock:
+            if grammar in self._known:
+                self._known.move_to_end(grammar)
+            return self._known.get(grammar)
+
+    def _remembered(self, grammar: str, problem: str) -> str:
+        with self._known_lock:
+            self._known[grammar] = problem
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-            return found
+        return problem
 
     def _tried(self, grammar: str) -> str:
         asked = {

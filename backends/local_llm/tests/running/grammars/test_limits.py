@@ -54,7 +54,7 @@ def test_a_grammar_that_takes_too_long_ends_the_answer(opened, noise, monkeypatc
     assert answer.error.message == (
         "grammar: the text cannot go on by this grammar: it takes too long to follow"
     )
-    assert ask.complete("x", max_tokens=3).reason == "length"
+    assert ask.complete("x", max_tokens=3, extra={"ignore_eos": True}).reason == "length"
 
 
 def chain(count: int) -> str:
@@ -92,7 +92,7 @@ def test_what_cannot_be_compiled_is_refused(opened, noise, extra, words: str) ->
     assert error.status == 400
     assert words in error.message
     assert len(error.message) < 500
-    assert ask.complete("x", max_tokens=3).reason == "length"
+    assert ask.complete("x", max_tokens=3, extra={"ignore_eos": True}).reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -167,3 +167,18 @@ def test_how_a_trial_may_end(engine: Any, monkeypatch, program: str, words: str)
     monkeypatch.setattr(trial, "_PROGRAM", program)
     monkeypatch.setattr(trial, "_LONGEST_S", 2.0)
     assert words in trial.GrammarTrial({}).problem("x")
+
+
+def test_who_waits_too_long_for_the_trials_of_others(opened, noise, monkeypatch) -> None:
+    from caesar_backend_local_llm.engine.grammars import trial
+
+    monkeypatch.setattr(trial, "_PATIENCE_S", 0.05)
+    ask = opened(noise.path)
+    known, new = {"guided_choice": ["cat"]}, {"guided_choice": ["dog"]}
+    assert ask.complete("x", extra=known).text == "cat"
+    (host,) = ask.backend._hosts.values()
+    with host._ready.model.grammars._trial._one_at_a_time:
+        error = ask.complete("x", extra=new).error
+        assert (error.status, error.code) == (503, "grammars_busy")
+        assert ask.complete("x", extra=known).text == "cat"  # waits for nobody
+    assert ask.complete("x", extra=new).text == "dog"
