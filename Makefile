@@ -88,6 +88,7 @@ bench: $(DEV_READY)
 	@$(BIN)/python benchmarks/memory.py
 	@$(BIN)/python benchmarks/mock_fixture.py
 	@$(BIN)/python benchmarks/local_llm.py
+	@$(BIN)/python benchmarks/durable_jobs.py $(if $(CAESAR_TEST_DATABASE_URL),--database $(CAESAR_TEST_DATABASE_URL))
 
 clean:
 	rm -rf .venv build dist docs/_build docs/_generated tests/clients/node/node_modules

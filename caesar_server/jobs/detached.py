@@ -185,16 +185,19 @@ class DetachedJobs:
         self._prune()
 
     def _begin_waiting(self) -> None:
-        while self._limits.run_here and self._pool.has_room:
+        while self._may_begin():
             job = self._claims.next()
             if job is None:
                 self._some_wait = False
                 return
-            if self._pool.take_place():
+            if self._may_begin() and self._pool.take_place():
                 self._pool.run_taken_over(job)
             else:
-                # a new job was quicker
+                # a new job was quicker, or the process began to end meanwhile
                 self._claims.give_back(job, forgiven=True)
+
+    def _may_begin(self) -> bool:
+        return self._limits.run_here and self._pool.has_room and not self._leaving
 
     def _prune(self) -> None:
         """Forget old jobs now and then; many of them in several steps, for other steps wait."""
@@ -238,7 +241,7 @@ class DetachedJobs:
         """See to cancels, and to room for what waits; in the watch's thread."""
         if self._pool.runs:
             self._pool.cancel(self._store.cancel_requests(self.lease.owner))
-        if self._limits.run_here and not self._leaving and self._pool.has_room:
+        if self._may_begin():
             self.lease.wake()
 
     def _stop_what_was_taken(self) -> None:

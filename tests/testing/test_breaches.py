@@ -947,7 +947,7 @@ class GoesOnAllTheSame(Good):
 # --- behind the server ---------------------------------------------------------------------------
 
 
-@breach("server.fold_is_stream", "as JSON again")
+@breach("server.fold_is_stream", "sentence.!")
 class RemembersByThread(Good):
     """In threads that serve one request only, as in the suite, nobody would notice."""
 

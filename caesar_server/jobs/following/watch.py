@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 #: Changes that come closer together are looked at together.
 _LOOK_APART_S = 0.05
 #: How often changes are told to others besides the followers, in seconds.
-_REACT_APART_S = 0.2
+_REACT_APART_S = 0.1
 #: Everything is looked at so often, whether something seems to have changed or not.
 _LOOK_ANYWAY_S = 1.0
 
