@@ -192,7 +192,7 @@ def test_all_that_is_logged_is_json_without_a_terminal(start: Callable[..., Any]
     server.end()
     lines = [json.loads(line) for line in server.log.splitlines()]
     loggers = {line["logger"] for line in lines}
-    assert {"gunicorn.error", "caesar_server.access", "caesar_server.cli.serve"} <= loggers
+    assert {"gunicorn.error", "caesar_server.access", "caesar_server.cli.startup"} <= loggers
     assert all({"time", "level", "process", "message"} <= set(line) for line in lines)
     (gone,) = [line for line in lines if line.get("outcome") == "client_gone"]
     assert (gone["backend"], gone["stream"], gone["status"]) == ("ticks", True, 200)
