@@ -34,8 +34,8 @@ def test_check_tries_the_configured_server(tmp_path: Path) -> None:
     lines = {line.split()[1]: line.split()[0] for line in result.output.splitlines()[1:-1] if line}
     assert lines["run.accepts"] == "pass"
     assert lines["concurrency.same_answers"] == "pass"
-    # The mock has no logprobs, and the check says so of the backend with the mock behind it.
-    assert lines["sampling.logprobs"] == "fail"
+    # The mock takes no token ids, and the check says so of the backend with the mock behind it.
+    assert lines["sampling.token_prompts"] == "fail"
     assert result.exit_code == 1
 
 
