@@ -13,8 +13,8 @@ import caesar_server
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-#: What some modules are for, and who uses them has.  Two more are no modules to import but programs:
-#: of Python, and of Alembic.
+#: What some modules are for, and who uses them has.  Two further ones are not imported but run, by
+#: Python and by Alembic.
 OPTIONAL = ("gevent", "jmespath", "psycopg", "pytest", "yaml")
 IMPORT_ALL = f"""
 import importlib, pkgutil, caesar_server
