@@ -175,13 +175,23 @@ def cancelled(connection: Connection, owner: str) -> set[str]:
     return set(connection.execute(_CANCELLED, {"owner_": owner}).scalars())
 
 
+#: No process takes so long from its look at the clock to that at a lease.
+_LOOKED_BEFORE_S = 60.0
+
+
 def is_valid(database: Database) -> ColumnElement[bool]:
     """Return whether a lease holds now.
 
-    That it began already is not asked: it may have been renewed after this process looked at its
-    clock and before it looks at the lease, and would then pass for one that has run out.
+    It may have been renewed after this process looked at its clock and before it looks at the
+    lease, so one that begins a little later than now holds.  One that begins much later is from
+    before the machine was started, where nothing else tells its starts apart.
     """
-    return (leases.c.boot_id == database.boot_id) & (leases.c.ends_at > database.now())
+    now = database.now()
+    return (
+        (leases.c.boot_id == database.boot_id)
+        & (leases.c.ends_at > now)
+        & (leases.c.begins_at <= now + _LOOKED_BEFORE_S)
+    )
 
 
 def _holders(database: Database) -> Select[Any]:
