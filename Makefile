@@ -50,8 +50,9 @@ run-llm: $(LLM_READY)
 
 llm: $(LLM_READY)
 
+# In several processes; one that has done its tests takes some of another's.  ARGS="-n 0": in one.
 test: $(DEV_READY)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(DEV_READY)
 	@$(BIN)/ruff check .

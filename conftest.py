@@ -2,6 +2,7 @@
 
 * Under ``CI=true`` a skipped test fails: what a test needs must be installed there.
 * A test ends its threads: see :func:`no_thread_left`.
+* Tests may run in several processes, in any order: ``make test``.
 * Settings, keys and proxies of whoever runs the tests do not reach them.
 """
 
@@ -10,11 +11,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+#: The most processes that share the tests; each takes a while to collect them.
+MAX_PROCESSES = 8
 #: How long a thread that was told to end may take, in seconds.
 END_WITHIN_S = 5.0
 #: What the names of the server's threads begin with, and those of caesar_server.testing.
@@ -30,7 +34,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Return how many processes ``-n auto`` means: one more than cores, as tests of servers wait.
+
+    None if the variable of pytest-xdist says it.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return min(MAX_PROCESSES, 1 + (os.cpu_count() or 1))
+
+
 def pytest_configure() -> None:
+    # speed is asserted nowhere, least of all where processes share the cores
+    settings.register_profile(
+        "shared-cores",
+        settings(
+            deadline=None,
+            suppress_health_check={*settings().suppress_health_check, HealthCheck.too_slow},
+        ),
+    )
+    settings.load_profile("shared-cores")
     for name in list(os.environ):
         if name.startswith(("CAESAR_SERVER_", "OPENAI_")) or name.lower().endswith("_proxy"):
             del os.environ[name]
@@ -88,17 +112,37 @@ def no_server_thread_left() -> Iterator[None]:
         pytest.fail(f"threads of the server left at the end: {', '.join(left)}")
 
 
+@pytest.fixture
+def threads_before() -> set[threading.Thread]:
+    """The threads that ran before this test and its fixtures."""
+    return _running()
+
+
+@pytest.fixture
+def new_threads(
+    threads_before: set[threading.Thread],
+) -> Callable[[str], list[threading.Thread]]:
+    """Return the threads of this test whose names begin with a text.
+
+    Tests run in any order, so a server that others share may have such threads as well.
+    """
+
+    def new(name: str) -> list[threading.Thread]:
+        return [one for one in _running() - threads_before if one.name.startswith(name)]
+
+    return new
+
+
 @pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
+def no_thread_left(threads_before: set[threading.Thread]) -> Iterator[None]:
     """Fail a test that leaves a thread of the server, or one that would keep Python from ending.
 
     While a server of a module's or the session's fixture runs, its pool may grow during any test;
     its threads are judged at the end, by :func:`no_server_thread_left`.
     """
-    before = _running()
-    shared_server = any(map(_is_own, before))
+    shared_server = any(map(_is_own, threads_before))
     yield
-    new = _running() - before
+    new = _running() - threads_before
     if shared_server:
         new = {thread for thread in new if not _is_own(thread)}
     left = _end({thread for thread in new if _is_own(thread) or not thread.daemon})

@@ -200,7 +200,8 @@ def events(place: Place, sizes: Sizes) -> None:
 
 def followers(place: Place, sizes: Sizes) -> None:
     """Print what followers cost the process that serves them, in which the job does not run."""
-    flags = ("--threads", str(sizes.followers + 20), "--no-run-jobs")
+    threads, streams = str(sizes.followers + 20), str(sizes.followers)
+    flags = ("--threads", threads, "--max-streams", streams, "--no-run-jobs")
     with serving(place, *flags, workers=1) as server:
         alone = _follow(server, 1, sizes.followed_s)
         many = _follow(server, sizes.followers, sizes.followed_s)

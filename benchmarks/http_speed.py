@@ -41,12 +41,14 @@ class Contender:
 
     :param command: what starts it; ``{port}`` stands for the port.
     :param needs: the module without which it is left out.
+    :param store: where jobs are kept, if it keeps any.
     """
 
     name: str
     command: tuple[str, ...]
     needs: str | None = None
     streams: bool = True
+    store: str | None = None
 
 
 def _gunicorn(app: str, *, kind: str = "gthread") -> tuple[str, ...]:
@@ -66,9 +68,15 @@ GRANIAN = (
 CONTENDERS = (
     Contender("bare WSGI callable", _gunicorn("floors:bare"), streams=False),
     Contender("hand-written view", _gunicorn("floors:view")),
-    Contender("caesar_server, gthread", SERVE),
-    Contender("caesar_server, gevent", (*SERVE, "--worker-class", "gevent"), needs="gevent"),
-    Contender("caesar_server, granian", GRANIAN, needs="granian"),
+    *(
+        Contender(f"{host}, jobs in {store}", command, needs, store=store)
+        for store in ("memory", "sqlite")
+        for host, command, needs in (
+            ("gthread", SERVE, None),
+            ("gevent", (*SERVE, "--worker-class", "gevent"), "gevent"),
+            ("granian", GRANIAN, "granian"),
+        )
+    ),
 )
 FLOOR = "hand-written view"
 
@@ -79,7 +87,10 @@ def running(contender: Contender) -> Iterator[int]:
     port = free_port()
     command = [part.format(port=port) for part in contender.command]
     settings = {"CAESAR_SERVER_DEFAULT_BACKEND": "echo", "CAESAR_SERVER_LOG_LEVEL": "warning"}
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as data:
+        if contender.store is not None:
+            settings["CAESAR_SERVER_STORE"] = contender.store
+            settings["XDG_STATE_HOME"] = data
         server = subprocess.Popen(
             ["taskset", "-c", str(SERVER_CORE), *command],
             cwd=HERE,

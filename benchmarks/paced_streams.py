@@ -100,7 +100,14 @@ def main() -> None:
     count = parser.parse_args().streams
     port = free_port()
     command = [sys.executable, "-m", "caesar_server", "serve", "--port", str(port)]
-    options = ["--threads", str(count + 8), "--backend", "paced_backend.py"]
+    options = [
+        "--threads",
+        str(count + 8),
+        "--max-streams",
+        str(count),
+        "--backend",
+        "paced_backend.py",
+    ]
     options += ["--log-level", "warning"]
     server = subprocess.Popen([*command, *options], cwd=HERE, stderr=subprocess.DEVNULL)
     try:

@@ -7,30 +7,46 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flask import Flask, Request
+from flask import Flask, Request, Response
+from flask.json.provider import DefaultJSONProvider
+from werkzeug.routing import Rule
 
 from caesar_server.blueprints.compat import description as compat_description
 from caesar_server.blueprints.compat import routes as compat
+from caesar_server.blueprints.files import description as files_description
+from caesar_server.blueprints.files import routes as files
 from caesar_server.blueprints.ops import routes as ops
+from caesar_server.blueprints.research import description as research_description
+from caesar_server.blueprints.research import routes as research
 from caesar_server.contract.context import Clock, Forwarded
+from caesar_server.contract.sse import ascii_json
 from caesar_server.jobs.clock import SchedulingClock, SystemClock
+from caesar_server.jobs.context import Observer
 from caesar_server.jobs.detached import JobLimits
+from caesar_server.jobs.files import Files
 from caesar_server.jobs.runner import Runner
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings, load_settings
 from caesar_server.store.base import Store
+from caesar_server.store.blobs.opening import open_blobs
 from caesar_server.store.opening import kept_jobs, open_store
-from caesar_server.web import cors, errors, hosts, request_ids
-from caesar_server.web.access import auth, limits
+from caesar_server.web import errors, request_ids
+from caesar_server.web.access import auth
 from caesar_server.web.access.forwarding import forwarded_parts
 from caesar_server.web.access.keyring import Keyring, Latch
-from caesar_server.web.access.places import Places
-from caesar_server.web.access.rates import Rates
+from caesar_server.web.api_version import negotiation
+from caesar_server.web.api_version.known import known_versions
+from caesar_server.web.api_version.version import Versions
 from caesar_server.web.description import Surface
 from caesar_server.web.gone import SocketWatch
+from caesar_server.web.incoming import IncomingRequest
+from caesar_server.web.limiting import limits, quotas
+from caesar_server.web.limiting.places import Places, most_streams
+from caesar_server.web.limiting.rates import Rates
 from caesar_server.web.observing import access_log
 from caesar_server.web.observing.metrics import ServerMetrics
 from caesar_server.web.observing.runs import RunObserver
+from caesar_server.web.origins import cors, hosts
 from caesar_server.web.services import EXTENSION, Services, Stamp
 
 if TYPE_CHECKING:
@@ -44,6 +60,7 @@ def create_app(
     clock: SchedulingClock | None = None,
     keys_required: Latch | None = None,
     mock: Scopes | None = None,
+    versions: Versions | None = None,
 ) -> Flask:
     """Return a new WSGI application; two of them may live in one process.
 
@@ -61,52 +78,86 @@ def create_app(
     :param mock: makes the server a mock of itself: calls are answered by the rules of these scopes,
         faults included, and ``/_mock`` controls them.  ``registry`` is then one of the mock alone
         unless it is given.
+    :param versions: the API versions that are spoken; None: all that this server knows.
     :raises SettingsError: if the settings do not make sense, or the store's database has not the
         tables of this version.  With ``strict_plugins`` the host
         calls ``registry.load_all()`` once it has forked, as ``caesar-server serve`` does.
     """
     settings = settings or load_settings().settings
+    parts = _parts(
+        settings,
+        registry=registry,
+        store=store or open_store(settings),
+        clock=clock,
+        keyring_latch=keys_required,
+        mock=mock,
+        versions=versions or known_versions(),
+    )
+    app = _new_flask(settings)
+    app.extensions[EXTENSION] = parts
+    _add_hooks(app, parts)
+    described: list[Surface | Callable[[], Surface]] = [
+        compat_description.SURFACE,
+        research_description.SURFACE,
+        files_description.SURFACE,
+    ]
     if mock is not None:
         # not above: a server that is no mock shall not load it
-        from caesar_server.blueprints.mock import control, seams, wiring
+        from caesar_server.blueprints.mock import control, wiring
 
-        registry = registry or wiring.mock_registry(settings, mock)
-    registry = registry or Registry.from_entry_points(settings)
-    store = store or open_store(settings)
+        described.append(control.surface)
+        end_faults = wiring.register(app, mock, parts.watch)
+        app.extensions[EXTENSION] = replace(parts, closers=(end_faults, *parts.closers))
+    app.register_blueprint(ops.create_blueprint(described))
+    for prefix in compat.PREFIXES:
+        app.register_blueprint(compat.create_blueprint(prefix))
+    app.register_blueprint(files.create_blueprint())
+    app.register_blueprint(research.create_blueprint())
+    return app
+
+
+def _parts(
+    settings: Settings,
+    *,
+    registry: Registry | None,
+    store: Store,
+    clock: SchedulingClock | None,
+    keyring_latch: Latch | None,
+    mock: Scopes | None,
+    versions: Versions,
+) -> Services:
+    """Make what the views work with; opens and starts nothing."""
     own_clock = SystemClock()
     clock = clock or own_clock
+    # before a mock's clock stands in: keys expire by the real one
+    keyring = Keyring.of(settings, clock, keyring_latch)
+    metrics, watch = ServerMetrics(), SocketWatch()
+    observer: Observer = RunObserver(metrics, clock.monotonic)
+    stamp, forwarded = _stamps(clock), _forwarding(settings)
+    settled: Callable[[str], None] = _settled
+    if mock is not None:
+        from caesar_server.blueprints.mock import seams, settling, times, wiring
+
+        registry = registry or wiring.mock_registry(settings, mock)
+        clock, observer = times.scoped(mock, clock, observer)
+        stamp, forwarded = seams.stamps(mock, store), seams.forwarding(forwarded)
+        settled = settling.settling(mock, store)
+    registry = registry or Registry.from_entry_points(settings)
+    blobs = open_blobs(settings)
+    lent_files = Files(store, blobs)
     limit = max(1, settings.threads - RESERVED_THREADS)
-    places = Places(requests=limit, streams=settings.max_streams or limit)
-    keyring = Keyring.of(settings, clock, keys_required)
-    metrics = ServerMetrics()
     runner = Runner(
         store=store,
         registry=registry,
         clock=clock,
         limit=limit,
         feed_events=settings.feed_events,
-        job_limits=JobLimits(
-            threads=settings.job_threads or limit,
-            queue_limit=settings.queue_limit,
-            max_attempts=settings.max_attempts,
-            lease_s=settings.lease_s,
-            run_here=settings.run_jobs,
-            kept_jobs=kept_jobs(settings),
-            kept_s=settings.stored_days * 24 * 60 * 60,
-        ),
-        observer=RunObserver(metrics, clock.monotonic),
+        job_limits=_job_limits(settings, limit),
+        observer=observer,
+        files=lent_files,
+        housekeeping=lambda: _keep_house(settings, store, lent_files, clock),
     )
-    watch = SocketWatch()
-    stamp, forwarded = _stamps(clock), _forwarding(settings)
-    if mock is not None:
-        stamp, forwarded = seams.stamps(mock, store), seams.forwarding(forwarded)
-    app = _SynchronousFlask("caesar_server", static_folder=None)
-    app.url_map.strict_slashes = False
-    # or whoever doubles a slash is sent elsewhere, with a page of HTML
-    app.url_map.merge_slashes = False
-    app.json.sort_keys = False  # type: ignore[attr-defined]
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    services = Services(
+    return Services(
         settings=settings,
         registry=registry,
         store=store,
@@ -114,29 +165,65 @@ def create_app(
         clock=clock,
         watch=watch,
         keyring=keyring,
-        places=places,
+        places=Places(requests=limit, streams=settings.max_streams or most_streams(limit)),
         metrics=metrics,
+        blobs=blobs,
+        files=lent_files,
+        versions=versions,
+        settled=settled,
+        attach_repeats=mock is None,
         stamp=stamp,
         forwarded=forwarded,
-        closers=(runner.close, watch.close, registry.close, store.close, own_clock.close),
+        closers=(
+            *(runner.close, watch.close, registry.close),
+            *(store.close, blobs.close, own_clock.close),
+        ),
     )
-    app.extensions[EXTENSION] = services
-    request_ids.register(app)
-    access_log.register(app, metrics, clock.monotonic)
-    errors.register(app)
-    hosts.register(app, settings, keyring)
-    cors.register(app, settings)
-    auth.register(app, keyring)
-    limits.register(app, settings, places, Rates(settings.limits_storage))
-    described: list[Surface | Callable[[], Surface]] = [compat_description.SURFACE]
-    if mock is not None:
-        described.append(control.surface)
-        end_faults = wiring.register(app, mock, watch)
-        app.extensions[EXTENSION] = replace(services, closers=(end_faults, *services.closers))
-    app.register_blueprint(ops.create_blueprint(described))
-    for prefix in compat.PREFIXES:
-        app.register_blueprint(compat.create_blueprint(prefix))
+
+
+def _job_limits(settings: Settings, limit: int) -> JobLimits:
+    return JobLimits(
+        threads=settings.job_threads or limit,
+        queue_limit=settings.queue_limit,
+        max_attempts=settings.max_attempts,
+        lease_s=settings.lease_s,
+        run_here=settings.run_jobs,
+        kept_jobs=kept_jobs(settings),
+        kept_s=settings.stored_days * 24 * 60 * 60,
+    )
+
+
+def _new_flask(settings: Settings) -> Flask:
+    app = _SynchronousFlask("caesar_server", static_folder=None)
+    app.url_map.strict_slashes = False
+    # or whoever doubles a slash is sent elsewhere, with a page of HTML
+    app.url_map.merge_slashes = False
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     return app
+
+
+def _add_hooks(app: Flask, parts: Services) -> None:
+    """Add what happens around each view, in this order before it."""
+    settings = parts.settings
+    request_ids.register(app)
+    access_log.register(app, parts.metrics, parts.clock.monotonic)
+    errors.register(app)
+    hosts.register(app, settings, parts.keyring)
+    cors.register(app, settings)
+    auth.register(app, parts.keyring)
+    negotiation.register(app, parts.versions, settings.api_version)
+    limits.register(app, settings, parts.places, Rates(settings.limits_storage))
+    quotas.register(app, settings)
+
+
+def _keep_house(settings: Settings, store: Store, files: Files, clock: Clock) -> None:
+    """Forget what nobody can use any more, now and then."""
+    store.owned.prune_sessions(clock.time() - settings.brainstorm_expiry_s)
+    files.sweep_if_due()
+
+
+def _settled(job_id: str) -> None:
+    """Wait for nothing: a job stands as it stands."""
 
 
 def _stamps(clock: Clock) -> Callable[[], Stamp]:
@@ -147,8 +234,37 @@ def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:
     return lambda request: forwarded_parts(request, settings)
 
 
+class _FastJson(DefaultJSONProvider):
+    """Writes the bodies of answers as streams write their chunks, several times as fast."""
+
+    def response(self, *args: Any, **kwargs: Any) -> Response:
+        """Return a response with one value, or an object of the keyword arguments."""
+        value = self._prepare_response_obj(args, kwargs)
+        return Response(ascii_json(value) + b"\n", mimetype=self.mimetype)
+
+
+class _LateRule(Rule):
+    """A rule that compiles what builds its URLs when the first one is built.
+
+    That took a third of the start, and most rules never build one.  Should Werkzeug not ask for it
+    in this way some day, the rule is as any other.
+    """
+
+    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
+        compile_now = super()._compile_builder
+
+        def build(rule: Rule, **values: Any) -> tuple[str, str]:
+            return compile_now(append_unknown)(rule, **values)
+
+        return build
+
+
 class _SynchronousFlask(Flask):
     """A Flask that does not look at each call whether one of its functions is a coroutine."""
+
+    url_rule_class = _LateRule
+    request_class = IncomingRequest
+    json_provider_class = _FastJson
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``func``: nothing here is asynchronous."""

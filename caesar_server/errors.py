@@ -117,11 +117,32 @@ class TooManyRequestsError(ServerError):
         super().__init__("Too many requests - rate limit exceeded.", retry_after_s=retry_after_s)
 
 
+class TooManyJobsError(TooManyRequestsError):
+    """The account has as many jobs in progress as it may."""
+
+    code = "too_many_jobs"
+
+
+class LoopsUsedUpError(TooManyRequestsError):
+    """The account has consumed its reasoning loops of this month."""
+
+    code = "loops_used_up"
+    # before the month is over the same request fails again
+    transient = False
+
+
 class ForbiddenHostError(BadRequestError):
     """The ``Host`` header is not one that this server answers to."""
 
     status = 403
     code = "host_not_allowed"
+
+
+class ForbiddenOriginError(BadRequestError):
+    """A web page that is not in ``cors_origins`` sent a form, which browsers allow to any page."""
+
+    status = 403
+    code = "origin_not_allowed"
 
 
 class NotFoundError(ServerError):
@@ -176,6 +197,22 @@ class UnsupportedMediaTypeError(ServerError):
     code = "unsupported_media_type"
 
 
+class PreconditionFailedError(ServerError):
+    """An ``If-Match`` header names other bytes than the file has."""
+
+    status = 412
+    type = "invalid_request_error"
+    code = "precondition_failed"
+
+
+class RangeNotSatisfiableError(ServerError):
+    """A ``Range`` header asks for bytes behind the last; ``Content-Range`` tells their number."""
+
+    status = 416
+    type = "invalid_request_error"
+    code = "range_not_satisfiable"
+
+
 class FaultNotPossibleError(ServerError):
     """The mock was asked for a fault that the host, or the kind of answer, does not allow."""
 
@@ -210,7 +247,7 @@ class QueueFullError(ServerError):
 
 
 class StoreUnavailableError(ServerError):
-    """The store of the jobs cannot be read or written now; on the server, the log tells why."""
+    """The store of jobs or files cannot be read or written now; the server's log tells why."""
 
     status = 503
     code = "store_unavailable"

@@ -131,7 +131,7 @@ def fixtures_reference() -> str:
 #: In the order of the page.
 FIXTURE_OBJECTS = (
     *("RulesFile", "Rule", "When", "Operators", "Reply", "Choice", "Token", "Result", "Usage"),
-    *("Error", "Pacing", "Fault"),
+    *("Request", "Question", "Error", "Pacing", "Fault"),
 )
 
 

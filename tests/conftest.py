@@ -1,7 +1,8 @@
-"""What tests of the manual, of the packages and of the two commands share."""
+"""What tests of several parts share: the manual, packages, servers of their own, S3."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import re
@@ -9,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -20,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
 
 import psycopg
 import pytest
@@ -78,6 +79,35 @@ def root() -> Path:
     return Path(__file__).resolve().parents[1]
 
 
+MakeOnce = Callable[[str, Callable[[Path], None]], Path]
+
+
+@pytest.fixture(scope="session")
+def once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
+    """Make what takes long a single time, however many processes share the tests.
+
+    Called with a name and with what fills an empty folder; gives the folder, for reading.  If
+    that fails, whoever asks next tries anew.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        # of pytest-xdist: its workers have folders side by side
+        base = base.parent
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        folder, filled = base / name, base / f"{name}.filled"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not filled.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                filled.touch()
+        return folder
+
+    return make
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -88,7 +118,8 @@ def _answers(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as response:
             return response.status == 200
-    except (URLError, ConnectionError):
+    except OSError:
+        # not there yet, or so busy that it takes longer
         return False
 
 
@@ -294,3 +325,25 @@ def cluster() -> Iterator[Cluster]:
             yield one
         finally:
             one.stop(signal.SIGQUIT)
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    """An S3 server, by others, in a process of its own."""
+    pytest.importorskip("moto.server")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionError:
+                assert time.monotonic() < deadline
+                assert server.poll() is None
+                time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}"
+        server.kill()

@@ -82,7 +82,7 @@ def backends(
         tried = _try_all(registry, name)
         found = _Found(
             default_backend=registry.default,
-            warnings=(*loaded.warnings, *registry.warnings),
+            warnings=(*loaded.warnings, *map(loaded.locate, registry.warnings)),
             backends=tried,
             commands=command_reports(_built_in(ctx)) if name is None else (),
             options=_options(registry, name) if name is not None else None,

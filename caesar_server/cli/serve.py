@@ -6,6 +6,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -47,14 +48,17 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     settings = loaded.settings
     # What is wrong with the settings is told here, by one process and before anything listens.
     write_log(None)
-    default, unwise = _check(loaded, reload)
+    registry, unwise = _check(loaded, reload)
+    if not reload and settings.worker_class != "gevent":
+        # Not on SIGHUP: what is imported here may be older than what new workers will import.
+        _check_options(registry, loaded)
     _prepare_store(loaded)
     listener = listen(settings)
     url = url_of(listener)
     configure_logging(settings)
     for sentence in (*loaded.warnings, *unwise):
         announce(settings, sentence, warning=True)
-    announce(settings, f"Serving on {url} (default backend: {default})")
+    announce(settings, f"Serving on {url} (default backend: {registry.default})")
 
     def read_again() -> Settings:
         again = read_settings(config, given)
@@ -75,8 +79,8 @@ def _prepare_store(loaded: LoadedSettings) -> None:
         raise SettingsError(map(loaded.locate, error.problems)) from error
 
 
-def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
-    """Return the default backend's name, and what is unwise about the limits.
+def _check(loaded: LoadedSettings, reload: bool) -> tuple[Registry, list[str]]:
+    """Return what backends there are, and what is unwise about the limits.
 
     :raises SettingsError: if the server cannot run with these settings.
     """
@@ -94,7 +98,7 @@ def _check(loaded: LoadedSettings, reload: bool) -> tuple[str, list[str]]:
         registry.load_all(open_backends=False)
     elif not reload and loaded.settings.worker_class != "gevent":
         _check_extras(registry, loaded)
-    return registry.default, [*_missing_keys(loaded), *warnings]
+    return registry, [*_missing_keys(loaded), *warnings]
 
 
 def _missing_keys(loaded: LoadedSettings) -> Iterator[str]:
@@ -113,13 +117,35 @@ def _check_extras(registry: Registry, loaded: LoadedSettings) -> None:
     :raises SettingsError: if it is not there; with ``--reload`` it may still come.
     """
     problems = []
-    for candidate in extra_candidates(loaded.settings.extra_backends):
+    for name in _extras(registry, loaded):
         try:
-            registry.backend_class(candidate.name)
+            registry.backend_class(name)
         except BackendLoadError:
-            report = registry.report(candidate.name)
+            report = registry.report(name)
             reason = ": ".join(filter(None, (report.reason, report.detail)))
             problems.append(f"extra_backends: {reason} ({report.hint})")
+    if problems:
+        raise SettingsError(map(loaded.locate, problems))
+
+
+def _extras(registry: Registry, loaded: LoadedSettings) -> list[str]:
+    """Return the names of what ``--backend`` names, but for those that are not allowed."""
+    extras = extra_candidates(loaded.settings.extra_backends)
+    return [one.name for one in extras if one.name in registry.names]
+
+
+def _check_options(registry: Registry, loaded: LoadedSettings) -> None:
+    """Check the options of what ``--backend`` names, which is imported already.
+
+    Installed backends tell in their workers, and in ``/readyz``, since they are not imported here.
+
+    :raises SettingsError: naming each option that is wrong.
+    """
+    problems: list[str] = []
+    for name in _extras(registry, loaded):
+        # what has no proper schema is reported when it is asked, as installed backends are
+        with suppress(BackendLoadError):
+            problems += registry.wrong_options(name)
     if problems:
         raise SettingsError(map(loaded.locate, problems))
 

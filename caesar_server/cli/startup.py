@@ -18,13 +18,14 @@ from caesar_server.settings import (
     LoadedSettings,
     Settings,
     check_exposure,
+    check_host,
     check_origins,
     environment_name,
     has_password,
     load_settings,
 )
 from caesar_server.web.access.keyring import configured_keys
-from caesar_server.web.access.rates import check_limits
+from caesar_server.web.limiting.rates import check_limits
 from caesar_server.web.observing.logs import TextFormatter, is_json
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ config_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Settings file.  [default: caesar-server.toml, if it is there]",
+)
+store_option = click.option(
+    "--store", metavar="TEXT", help="Where the jobs are kept.  [default: the setting store]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 verbose_option = click.option(
@@ -76,10 +80,38 @@ def check_settings(settings: Settings) -> list[str]:
 
     :raises SettingsError: naming the settings.
     """
+    check_host(settings)
     keys = configured_keys(settings)
     check_exposure(settings, has_keys=keys is not None)
     check_origins(settings)
-    return check_limits(settings, keys or ())
+    _check_sharing(settings)
+    return [*check_limits(settings, keys or ()), *_missing_files(settings)]
+
+
+def _check_sharing(settings: Settings) -> None:
+    """Refuse workers that would not know of each other's jobs.
+
+    :raises SettingsError: for several of them with jobs in memory.
+    """
+    if settings.workers > 1 and settings.store in (None, "memory"):
+        raise SettingsError(
+            [
+                f"store: each of the {settings.workers} workers would have jobs of its own in "
+                "memory, and be asked for those of the others; keep jobs in a database "
+                "(--store sqlite), or run one worker (--workers 1)"
+            ]
+        )
+
+
+def _missing_files(settings: Settings) -> list[str]:
+    """Return a warning if uploads have no place."""
+    url = settings.store or ""
+    if settings.files is not None or not url.startswith(("postgresql", "postgres:")):
+        return []
+    return [
+        "files: with PostgreSQL it must be told where uploads are kept: name a directory that all "
+        "servers and workers see, or s3://BUCKET; until then they are refused"
+    ]
 
 
 def import_from_here() -> None:

@@ -56,7 +56,7 @@ from caesar_server.contract.request import (
     Sampling,
     Source,
 )
-from caesar_server.contract.text import IncrementalUtf8, StopHoldback, count_words
+from caesar_server.contract.text import IncrementalUtf8, StopHoldback, WholeCharacters, count_words
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -106,6 +106,7 @@ __all__ = [
     "TopLogprob",
     "Update",
     "UsageCounted",
+    "WholeCharacters",
     "choice_events",
     "count_words",
     "option",

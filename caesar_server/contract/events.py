@@ -6,7 +6,12 @@ The rules of one run, checked by the runner and by the conformance suite:
 * :class:`Started`, if any, before the first :class:`ContentDelta`, at most once;
 * choices are numbered ``prompt position * n + k``; before ``Completed`` every choice has exactly
   one :class:`ChoiceFinished`, and no delta of a choice follows it;
-* the deltas of one choice and channel, joined, are its text.
+* the deltas of one choice and channel, joined, are its text;
+* each field holds what its type says: ``str`` and not ``bytes``, an ``int`` where a whole number
+  stands (neither ``True`` nor ``2.0``) of at most 2**31 - 1, which every client can read; a number
+  of another library, such as ``numpy.float64``, is to be made a ``float`` or ``int`` first.
+
+An event that breaks a rule is not stored: it ends the run with a 500, and the log says why.
 
 Events are immutable and may be shared between threads.
 """
@@ -97,7 +102,8 @@ class RequestLogged:
 
     Headers and bodies are shown to the owner of the job: leave credentials out.
 
-    :param duration_ms: whole milliseconds.
+    :param response_status: 100 to 599, or None if no answer came.
+    :param duration_ms: whole milliseconds, from 0.
     :param result_id: the result that the call became, or None.
     """
 
@@ -136,7 +142,8 @@ class TopLogprob:
 class LogprobToken:
     """One token of a delta.
 
-    :param logprob: natural log probability; None only for the first token of an echoed prompt.
+    :param logprob: natural log probability, finite; None only for the first token of an echoed
+        prompt.
     :param top: the most likely tokens at this position, best first.
     """
 
@@ -241,6 +248,15 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Return ``event`` as a JSON object whose ``type`` is the event's name in snake case."""
+    if type(event) is ContentDelta and event.logprobs is None:
+        # nearly all are of this kind, and this takes a tenth of the time
+        return {
+            "type": "content_delta",
+            "text": event.text,
+            "choice": event.choice,
+            "channel": event.channel,
+            "logprobs": None,
+        }
     return codec.to_json(event)
 
 

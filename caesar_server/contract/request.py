@@ -207,6 +207,8 @@ class FollowUpRequest:
     :param sources: what it found.
     :param history: earlier questions and answers about it, oldest first.
     :param snippets: passages that the caller points at.
+    :param synthesis_model: which model wrote the job's answer, where its caller chose one
+        (``model`` of :class:`ResearchParameters`), and so writes this one.
     """
 
     type: ClassVar[str] = "follow_up"
@@ -218,6 +220,7 @@ class FollowUpRequest:
     history: tuple[Message, ...] = ()
     snippets: tuple[str, ...] = ()
     excluded_domains: tuple[str, ...] = ()
+    synthesis_model: str | None = None
 
     @property
     def choices(self) -> int:

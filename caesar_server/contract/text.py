@@ -150,6 +150,41 @@ class IncrementalUtf8:
         return self._decoder.decode(b"", final=True)
 
 
+class WholeCharacters:
+    """Passes on text that may be cut within a character; never returns half of one.
+
+    Servers that count in units of UTF-16 send the two halves of a surrogate pair apart, each of
+    them escaped in JSON.  A half without the other one becomes U+FFFD.  Not safe for threads: one
+    instance a stream.
+
+    >>> whole = WholeCharacters()
+    >>> whole.feed("a" + chr(0xD83D)), whole.feed(chr(0xDE00) + "b") == chr(0x1F600) + "b"
+    ('a', True)
+    >>> whole.finish()
+    ''
+    """
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, text: str) -> str:
+        """Return the characters that are complete."""
+        if self._half:
+            text, self._half = self._half + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return text
+
+    def finish(self) -> str:
+        """Return U+FFFD for a character that was never completed, else an empty string."""
+        half, self._half = self._half, ""
+        return "\ufffd" if half else ""
+
+
 def count_words(text: str) -> int:
     """Return the number of runs of non-space characters: the token count of backends without one.
 

@@ -6,7 +6,7 @@ into a question and a follow-up into a chat.  What would silently give wrong dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,9 @@ from caesar_server.contract.request import (
     RequestKind,
     ResearchParameters,
     ResearchRequest,
+    Source,
 )
+from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 
 #: Into what a request may be turned, the best first.
 _ORDER: Mapping[str, tuple[RequestKind, ...]] = {
@@ -34,8 +36,13 @@ _ORDER: Mapping[str, tuple[RequestKind, ...]] = {
 }
 
 
+#: Of all cited sources together, for a model that gets a follow-up as a text: few take more.
+_EXCERPT_CHARACTERS = 6000
+
 #: The parameters that a request of a kind can carry at all; see the checks below.
 _SAMPLING = frozenset({"n", "best_of", "logprobs"})
+#: The kinds of request that can carry files; collections go along with every kind.
+_CARRIES_FILES = frozenset({"chat", "research"})
 _CARRIES: Mapping[str, frozenset[str]] = {
     "completion": _SAMPLING | {"prompts", "token_prompts", "echo", "suffix"},
     "chat": _SAMPLING,
@@ -50,6 +57,7 @@ def fit(request: Request, capabilities: Capabilities, backend: str) -> Request:
         field that is in the way.
     """
     kind = _target(request, capabilities, backend)
+    _check_files(request, kind, capabilities, backend)
     able = frozenset(
         name for name in _CARRIES.get(kind, frozenset()) if getattr(capabilities, name)
     )
@@ -103,7 +111,7 @@ def _completion_to_research(request: CompletionRequest, backend: str) -> Researc
 def _chat_to_completion(request: ChatRequest, backend: str) -> CompletionRequest:
     # Caesar's rule for its chat endpoint: the last user message is the query.
     return CompletionRequest(
-        prompts=(_last_user_message(request, backend).text,),
+        prompts=(_last_user_message(request).text,),
         model=request.model,
         sampling=request.sampling,
         parameters=request.parameters,
@@ -113,84 +121,116 @@ def _chat_to_completion(request: ChatRequest, backend: str) -> CompletionRequest
 
 
 def _chat_to_research(request: ChatRequest, backend: str) -> ResearchRequest:
-    message = _last_user_message(request, backend, files=True)
+    # of a conversation about files some were given with an earlier question
     return ResearchRequest(
-        query=message.text,
+        query=_last_user_message(request).text,
         model=request.model,
         parameters=request.parameters,
-        file_ids=tuple(part.file_id for part in message.parts if part.file_id is not None),
+        file_ids=file_ids_of(request),
     )
 
 
 def _research_to_chat(request: ResearchRequest, backend: str) -> ChatRequest:
-    _refuse_files(request, backend)
     system = request.parameters.system_prompt
     messages = (Message(role="system", parts=(Part(text=system),)),) if system else ()
+    files = (Part(file_id=file_id) for file_id in request.file_ids)
     return ChatRequest(
         model=request.model,
-        messages=(*messages, Message(role="user", parts=(Part(text=request.query),))),
+        messages=(*messages, Message(role="user", parts=(Part(text=request.query), *files))),
         parameters=request.parameters,
     )
 
 
 def _research_to_completion(request: ResearchRequest, backend: str) -> CompletionRequest:
-    _refuse_files(request, backend)
     return CompletionRequest(
         prompts=(request.query,), model=request.model, parameters=request.parameters
     )
 
 
-def _follow_up_text(request: FollowUpRequest) -> str:
-    """Return what a follow-up stands on: the answer, its sources and the passages pointed at."""
-    sources = "\n".join(
-        f"[{source.citation_index}] {source.title} <{source.url}>"
-        for source in request.sources
-        if source.citation_index is not None
-    )
+def _background(request: FollowUpRequest, *, excerpts: bool = True) -> str:
+    """Return what a follow-up stands on: the answer, its sources and the passages pointed at.
+
+    :param excerpts: say how the cited sources begin.
+    """
+    cited = [source for source in request.sources if source.citation_index is not None]
+    room = _EXCERPT_CHARACTERS // max(1, len(cited)) if excerpts else 0
     parts = [f"Question: {request.query}", f"Answer: {request.answer}"]
-    if sources:
-        parts.append(f"Sources:\n{sources}")
+    if cited:
+        parts.append("Sources:\n" + "\n".join(_source_text(source, room) for source in cited))
     if request.snippets:
         parts.append("Passages:\n" + "\n".join(request.snippets))
     return "\n\n".join(parts)
 
 
-def _follow_up_prompt(request: FollowUpRequest) -> str:
-    """Return the whole follow-up as one text, for a backend that takes no chat."""
-    turns = [f"{message.role}: {message.text}" for message in request.history]
-    parts = [
-        _follow_up_text(request),
-        *(["Since then:\n" + "\n".join(turns)] if turns else []),
-        f"Follow-up question: {request.content}",
-    ]
-    return "\n\n".join(parts)
+def _source_text(source: Source, room: int) -> str:
+    """Return a source with its number, and so many characters of its text."""
+    line = f"[{source.citation_index}] {source.title} <{source.url}>"
+    excerpt = " ".join((source.markdown or "")[:room].split())
+    return f"{line}: {excerpt}" if excerpt else line
+
+
+def _task(request: FollowUpRequest) -> str:
+    """Return what a model is to do that knows of no follow-ups, so that citations stay."""
+    citable = any(source.citation_index is not None for source in request.sources)
+    cite = " Cite its sources by their numbers, as in [1]." if citable else ""
+    return f"Answer a follow-up question about this research.{cite}"
+
+
+def _since_then(request: FollowUpRequest) -> Sequence[str]:
+    """Return the questions and answers since as one text, or nothing."""
+    turns = "\n".join(f"{message.role}: {message.text}" for message in request.history)
+    return (f"Since then:\n{turns}",) if turns else ()
+
+
+def _parameters(request: FollowUpRequest, *, auto: bool) -> ResearchParameters:
+    return ResearchParameters(
+        auto=auto,
+        excluded_domains=request.excluded_domains,
+        model=request.synthesis_model,
+    )
 
 
 def _follow_up_to_chat(request: FollowUpRequest, backend: str) -> ChatRequest:
     return ChatRequest(
         model=request.model,
         messages=(
-            Message(role="system", parts=(Part(text=_follow_up_text(request)),)),
+            Message(
+                role="system", parts=(Part(text=f"{_task(request)}\n\n{_background(request)}"),)
+            ),
             *request.history,
             Message(role="user", parts=(Part(text=request.content),)),
         ),
-        parameters=ResearchParameters(auto=True, excluded_domains=request.excluded_domains),
+        parameters=_parameters(request, auto=True),
     )
 
 
 def _follow_up_to_research(request: FollowUpRequest, backend: str) -> ResearchRequest:
+    # The question first: it is what is searched for.  Research finds sources of its own.
+    parts = (
+        request.content,
+        "This question follows up on earlier research.",
+        _background(request, excerpts=False),
+        *_since_then(request),
+    )
     return ResearchRequest(
-        query=_follow_up_prompt(request),
+        query="\n\n".join(parts),
         model=request.model,
-        parameters=ResearchParameters(excluded_domains=request.excluded_domains),
+        parameters=_parameters(request, auto=False),
     )
 
 
 def _follow_up_to_completion(request: FollowUpRequest, backend: str) -> CompletionRequest:
+    parts = (
+        _task(request),
+        _background(request),
+        *_since_then(request),
+        f"Follow-up question: {request.content}",
+        "Answer:",
+    )
     return CompletionRequest(
-        prompts=(_follow_up_prompt(request),),
+        prompts=("\n\n".join(parts),),
         model=request.model,
-        parameters=ResearchParameters(auto=True, excluded_domains=request.excluded_domains),
+        parameters=_parameters(request, auto=True),
     )
 
 
@@ -207,18 +247,24 @@ _ADAPTERS: Mapping[tuple[str, str], Callable[..., Request]] = {
 }
 
 
-def _last_user_message(request: ChatRequest, backend: str, *, files: bool = False) -> Message:
+def _last_user_message(request: ChatRequest) -> Message:
     for message in reversed(request.messages):
         if message.role == "user":
-            if not files and any(part.file_id is not None for part in message.parts):
-                raise _unsupported("messages", "file parts", backend)
             return message
     raise InvalidRequestError("messages: expected at least one user message", param="messages")
 
 
-def _refuse_files(request: ResearchRequest, backend: str) -> None:
-    if request.file_ids:
-        raise _unsupported("files", "files", backend)
+def _check_files(request: Request, kind: str, capabilities: Capabilities, backend: str) -> None:
+    """Refuse files and collections that the backend would not look at."""
+    if "files" in capabilities.ignores:
+        return
+    is_research = isinstance(request, ResearchRequest)
+    able = capabilities.files
+    if file_ids_of(request) and not (able and kind in _CARRIES_FILES):
+        raise _unsupported("files" if is_research else "messages", "files", backend)
+    if collection_ids_of(request) and not able:
+        param = "collection_ids" if is_research else "metadata.collection_ids"
+        raise _unsupported(param, "collections of files", backend)
 
 
 def _check_sampling(

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 
 from caesar_server.contract.context import Forwarded
 from caesar_server.contract.events import Completed, Failed
@@ -20,12 +19,14 @@ from caesar_server.errors import (
 )
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer, RunContext
+from caesar_server.jobs.files import Files
 from caesar_server.jobs.following.feed import Feed
 from caesar_server.jobs.leasing.claims import Debts
 from caesar_server.jobs.leasing.lease import Lease
 from caesar_server.jobs.running.attempt import Attempt
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.quotas import Quota
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class AttachedJobs:
     :param feed_events: records that may wait for a slow reader, besides the last one.
     :param lease: in whose name they run.
     :param debts: gets what could not be stored.
+    :param files: lends uploaded files to runs; None: there are none.
     :param observer: hears of every run; None: nobody does.
     """
 
@@ -81,6 +83,7 @@ class AttachedJobs:
         feed_events: int,
         lease: Lease,
         debts: Debts,
+        files: Files | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._store = store
@@ -90,6 +93,7 @@ class AttachedJobs:
         self._feed_events = feed_events
         self._lease = lease
         self._debts = debts
+        self._files = files
         self._observer = observer
         self._changed = threading.Condition()
         self._contexts: dict[str, RunContext] = {}
@@ -98,23 +102,29 @@ class AttachedJobs:
         self._closed = False
 
     def run_inline(
-        self, job: Job, *, forwarded: Forwarded | None = None
+        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
     ) -> Generator[Record, None, None]:
         """Run a new attached job in this thread and yield its records, beginning with the first.
 
+        :param quota: what the job's account may have.
+        :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        attempt = self._admit(job, forwarded)
+        attempt = self._admit(job, quota, forwarded)
         yield from self._records(attempt)
 
-    def follow(self, job: Job, *, forwarded: Forwarded | None = None) -> Followed:
+    def follow(
+        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+    ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
+        :param quota: what the job's account may have.
+        :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        attempt = self._admit(job, forwarded)
+        attempt = self._admit(job, quota, forwarded)
         feed = Feed(self._feed_events)
         try:
             self._submit(attempt, feed)
@@ -157,10 +167,10 @@ class AttachedJobs:
         with self._changed:
             return self._admitted
 
-    def _admit(self, job: Job, forwarded: Forwarded | None) -> Attempt:
+    def _admit(self, job: Job, quota: Quota | None, forwarded: Forwarded | None) -> Attempt:
         self._enter()
         try:
-            attempt = self._begin(job, forwarded)
+            attempt = self._begin(job, quota, forwarded)
         except BaseException:
             self._leave()
             raise
@@ -171,18 +181,20 @@ class AttachedJobs:
             attempt.context.cancel("shutdown")
         return attempt
 
-    def _begin(self, job: Job, forwarded: Forwarded | None) -> Attempt:
+    def _begin(self, job: Job, quota: Quota | None, forwarded: Forwarded | None) -> Attempt:
         """Store the job as this process's; what cannot be run is not stored."""
         if self._store.shared:
             self._lease.hold()  # or others would take the job for lost
-        job = replace(job, owner=self._lease.owner, attempt=1)
-        self._store.create(job, wait=False)
+        job = job.changed(owner=self._lease.owner, attempt=1)
+        # a quota is counted with the job; without one nobody waits for it to be stored
+        self._store.create(job, wait=quota is not None, quota=quota)
         try:
             return Attempt(
                 job,
                 store=self._store,
                 registry=self._registry,
                 clock=self._clock,
+                files=self._files,
                 observer=self._observer,
                 forwarded=forwarded,
             )

@@ -21,9 +21,9 @@ class Cancellation:
     """Whether and why to stop.  Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
         self.reason: Reason | None = None
         self._changed = threading.Condition(threading.Lock())
+        self._event: threading.Event | None = None
         self._callbacks: dict[object, Callable[[], None]] = {}
         #: The callback that :meth:`cancel` is calling, and the thread in which it does.
         self._running: object = None
@@ -32,7 +32,17 @@ class Cancellation:
     @property
     def cancelled(self) -> bool:
         """Whether :meth:`cancel` was called."""
-        return self.event.is_set()
+        return self.reason is not None
+
+    @property
+    def event(self) -> threading.Event:
+        """Set by :meth:`cancel`.  Made for the first who asks: most runs never wait for it."""
+        with self._changed:
+            if self._event is None:
+                self._event = threading.Event()
+                if self.reason is not None:
+                    self._event.set()
+            return self._event
 
     def raise_if_cancelled(self) -> None:
         """Return at once, or raise.
@@ -49,7 +59,8 @@ class Cancellation:
                 return
             self.reason = reason
             self._thread_id = threading.get_ident()
-            self.event.set()
+            if self._event is not None:
+                self._event.set()
         while (callback := self._next()) is not None:
             try:
                 _call(callback)

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from caesar_server.contract.context import Clock
@@ -27,11 +27,9 @@ class SchedulingClock(Clock, Protocol):
         """
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True)
 class _Alarm:
-    moment: float
-    number: int
-    callback: Callable[[], None] | None = field(compare=False)
+    callback: Callable[[], None] | None
 
 
 class SystemClock:
@@ -42,7 +40,8 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._alarms: list[_Alarm] = []
+        #: A heap: when, in which order those of one moment, and what.
+        self._alarms: list[tuple[float, int, _Alarm]] = []
         self._called_off = 0
         # When the thread looks again by itself.  What is called off does not change it, so that of
         # many short requests with far deadlines hardly one has to wake the thread.
@@ -66,7 +65,7 @@ class SystemClock:
 
     def call_at(self, moment: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` in the alarm thread once ``monotonic()`` has reached ``moment``."""
-        alarm = _Alarm(moment, next(self._numbers), callback)
+        alarm = _Alarm(callback)
         with self._changed:
             if self._closed:
                 raise RuntimeError("the clock is closed")
@@ -74,7 +73,7 @@ class SystemClock:
                 thread = threading.Thread(target=self._run, name="caesar-clock", daemon=True)
                 thread.start()
                 self._thread = thread  # not before: a start may fail
-            heapq.heappush(self._alarms, alarm)
+            heapq.heappush(self._alarms, (moment, next(self._numbers), alarm))
             if moment < self._wakes_at:
                 self._changed.notify()
 
@@ -109,12 +108,12 @@ class SystemClock:
         """Return the next callback when its time has come; None when the clock is closed."""
         with self._changed:
             while not self._closed:
-                self._wakes_at = self._alarms[0].moment if self._alarms else math.inf
+                self._wakes_at = self._alarms[0][0] if self._alarms else math.inf
                 left = self._wakes_at - self.monotonic()
                 if left > 0:
                     self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     continue
-                alarm = heapq.heappop(self._alarms)
+                _, _, alarm = heapq.heappop(self._alarms)
                 if alarm.callback is None:
                     self._called_off -= 1
                     continue
@@ -129,6 +128,6 @@ class SystemClock:
         left alone, a busy server would hold minutes' worth of dead entries.
         """
         if self._called_off > 64 and 2 * self._called_off > len(self._alarms):
-            self._alarms = [alarm for alarm in self._alarms if alarm.callback is not None]
+            self._alarms = [entry for entry in self._alarms if entry[2].callback is not None]
             heapq.heapify(self._alarms)
             self._called_off = 0

@@ -140,14 +140,13 @@ class RunContext:
         self.deadline = None if timeout_s is None else self.clock.monotonic() + timeout_s
         self._seed = seed
         self.restored = restored
-        self.files: Mapping[str, StoredFile] = files or {}
-        self.collections: Mapping[str, Sequence[StoredFile]] = collections or {}
+        self.files: Mapping[str, StoredFile] = {} if files is None else files
+        self.collections: Mapping[str, Sequence[StoredFile]] = (
+            {} if collections is None else collections
+        )
         self.forwarded = forwarded or Forwarded()
         self.metrics: Metrics = metrics or NoMetrics()
         self._metrics_of = metrics_of
-        self.logger: BackendLogger = _JobLogger(
-            logging.getLogger("caesar_server.backend"), {"job_id": job_id}
-        )
         self.cancellation = cancellation or Cancellation()
         self.chain = chain
         #: Whether this is a call from another run, whose usage that run reports.
@@ -166,6 +165,11 @@ class RunContext:
             self.cancel("deadline")
             return True
         return False
+
+    @cached_property
+    def logger(self) -> BackendLogger:
+        """Logs with the job's id; made on first use."""
+        return _JobLogger(logging.getLogger("caesar_server.backend"), {"job_id": self.job_id})
 
     @cached_property
     def random(self) -> random.Random:

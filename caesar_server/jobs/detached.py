@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from caesar_server.contract.context import Forwarded
 from caesar_server.errors import SHUTDOWN, QueueFullError, ShuttingDownError
 from caesar_server.jobs.cancellation import cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import NoObserver, Observer
 from caesar_server.jobs.ending import cancel_job
+from caesar_server.jobs.files import Files
 from caesar_server.jobs.following.follower import Follower
 from caesar_server.jobs.following.watch import Watch
 from caesar_server.jobs.leasing.claims import Claims
@@ -18,6 +21,7 @@ from caesar_server.jobs.leasing.lease import Lease
 from caesar_server.jobs.running.pool import JobPool
 from caesar_server.registry import Registry
 from caesar_server.store.base import Job, Store, UnknownJobError
+from caesar_server.store.quotas import Quota
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +59,10 @@ class DetachedJobs:
 
     Threads start with :meth:`start` or the first job, never before a fork.
 
+    :param cancel_attached: cancels those of these jobs that run here for their clients; None: there
+        are none.
+    :param housekeeping: called about once a minute, for what is not a job.
+    :param files: lends uploaded files to runs; None: there are none.
     :param observer: hears of every run; None: nobody does.
     """
 
@@ -65,11 +73,16 @@ class DetachedJobs:
         registry: Registry,
         clock: SchedulingClock,
         limits: JobLimits,
+        cancel_attached: Callable[[Collection[str]], None] | None = None,
+        housekeeping: Callable[[], None] | None = None,
+        files: Files | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._limits = limits
+        self._cancel_attached = cancel_attached
+        self._housekeeping = housekeeping
         observer = observer or NoObserver()
         self.lease = Lease(
             store, limits.lease_s, beat=self.look_after, lapsed=self._stop_what_was_taken
@@ -90,6 +103,7 @@ class DetachedJobs:
             store=store,
             registry=registry,
             clock=clock,
+            files=files,
             observer=observer,
             claims=self._claims,
             watch=self._watch,
@@ -106,9 +120,16 @@ class DetachedJobs:
         self.lease.start()
         self._watch.start()
 
-    def submit(self, job: Job) -> Follower:
+    def submit(
+        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+    ) -> Follower:
         """Store a new job, begin with it if there is room, and return a follower from its start.
 
+        :param quota: what the job's account may have.
+        :param forwarded: what may be passed on of the caller's HTTP request: never stored, so it is
+            there only if the run begins now, in this process.
+        :raises QuotaExceededError: if the account has no room for it.
+        :raises SessionUsedError: if another job has its brainstorm session.
         :raises QueueFullError: if there is no room and ``queue_limit`` jobs wait already.
         :raises ShuttingDownError: after :meth:`stop`.
         :raises StoreError: if the store cannot be used: the job is not stored.
@@ -117,9 +138,9 @@ class DetachedJobs:
             raise ShuttingDownError(SHUTDOWN.message)
         self.lease.hold()
         if self._limits.run_here and not self._some_wait and self._pool.take_place():
-            return self._begin(job)
+            return self._begin(job, quota, forwarded)
         self._check_queue()
-        self._store.create(job)
+        self._store.create(job, quota=quota)
         self._some_wait = True
         self.lease.wake()
         return self._watch.follow(job)
@@ -178,6 +199,10 @@ class DetachedJobs:
     def look_after(self) -> None:
         """Settle what is owed, end what is lost, begin what waits: the beat of the lease."""
         self.debts.settle()
+        if self._cancel_attached is not None and self._store.shared:
+            # asked for in other processes; the watch looks for its own jobs alone, and at once
+            self._cancel_attached(self._store.cancel_requests(self.lease.owner))
+        self._stop_what_was_deleted()
         if self._leaving:
             return
         self._claims.end_lost()
@@ -211,18 +236,20 @@ class DetachedJobs:
         )
         if gone < _PRUNED_AT_ONCE:
             self._prune_at = now + _PRUNE_APART_S
+            if self._housekeeping is not None:
+                self._housekeeping()
 
-    def _begin(self, job: Job) -> Follower:
+    def _begin(self, job: Job, quota: Quota | None, forwarded: Forwarded | None) -> Follower:
         """Store and run a job for which a place was taken."""
         job = replace(job, owner=self.lease.owner, attempt=1)
         try:
-            self._store.create(job)
+            self._store.create(job, quota=quota)
         except BaseException:
             self._pool.give_place_back()
             raise
         follower = self._watch.follow(job)
         try:
-            self._pool.run(job)
+            self._pool.run(job, forwarded)
         except BaseException:
             follower.leave()
             self._store.delete(job.id)
@@ -243,6 +270,14 @@ class DetachedJobs:
             self._pool.cancel(self._store.cancel_requests(self.lease.owner))
         if self._may_begin():
             self.lease.wake()
+
+    def _stop_what_was_deleted(self) -> None:
+        """Stop runs whose jobs other processes have deleted: a request to cancel went with them."""
+        runs = self._pool.runs
+        left = self._store.positions([run.job.id for run in runs]) if runs else {}
+        for run in runs:
+            if run.job.id not in left:
+                cancel_apart(run.context.cancellation, "fenced")
 
     def _stop_what_was_taken(self) -> None:
         """Stop runs whose jobs others have claimed while this process was silent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 
 from caesar_server.contract.context import Forwarded
@@ -15,9 +15,12 @@ from caesar_server.jobs.attached import AttachedJobs, Followed
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer
 from caesar_server.jobs.detached import DetachedJobs, JobLimits
+from caesar_server.jobs.files import Files
+from caesar_server.jobs.files.inlining import is_inlined
 from caesar_server.jobs.following.follower import Follower
 from caesar_server.registry import Registry, ResolvedBackend
 from caesar_server.store.base import Job, Record, Store
+from caesar_server.store.quotas import Quota
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ class Runner:
     :param feed_events: records that may wait for a slow reader, besides the last one.
     :param job_limits: what this process does for detached jobs; None: as many at once as attached
         ones.
+    :param files: lends uploaded files to runs; None: there are none.
+    :param housekeeping: called about once a minute by a process that looks after jobs.
     :param observer: hears of every run; None: nobody does.
     """
 
@@ -50,16 +55,22 @@ class Runner:
         limit: int,
         feed_events: int,
         job_limits: JobLimits | None = None,
+        files: Files | None = None,
+        housekeeping: Callable[[], None] | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._clock = clock
+        self._files = files
         self._detached = DetachedJobs(
             store=store,
             registry=registry,
             clock=clock,
             limits=job_limits or JobLimits(threads=limit),
+            cancel_attached=self._cancel_attached,
+            housekeeping=housekeeping,
+            files=files,
             observer=observer,
         )
         self._attached = AttachedJobs(
@@ -70,6 +81,7 @@ class Runner:
             feed_events=feed_events,
             lease=self._detached.lease,
             debts=self._detached.debts,
+            files=files,
             observer=observer,
         )
 
@@ -81,46 +93,70 @@ class Runner:
         """
         self._detached.start()
 
-    def prepare(self, model: str, request: Request) -> tuple[ResolvedBackend, Request]:
+    def prepare(
+        self, model: str, request: Request, *, account: str = ""
+    ) -> tuple[ResolvedBackend, Request]:
         """Return the backend for ``model`` and the request as that backend can take it.
 
         Nothing is started or stored.
 
         :param model: the name that the client asked for; the request's own is set from it.
+        :param account: whose files the request names.
         :raises ModelNotFoundError: see :meth:`caesar_server.registry.Registry.resolve`.
         :raises BackendLoadError: likewise.
         :raises InvalidRequestError: if the backend cannot take the request.
         """
         resolved = self._registry.resolve(model)
-        named = replace(request, model=resolved.model)
-        return resolved, fit(named, resolved.backend.capabilities, resolved.name)
+        named = request
+        if request.model != resolved.model:
+            named = replace(request, model=resolved.model)
+        able = resolved.backend.capabilities
+        if self._files is not None and is_inlined(named, able):
+            # tried, so that it can be refused; done anew when it runs, since the job is to show
+            # what was asked, and not the text of files
+            fit(self._files.inlined(account, named, able, resolved.name), able, resolved.name)
+            return resolved, named
+        return resolved, fit(named, able, resolved.name)
 
     def run_inline(
-        self, job: Job, *, forwarded: Forwarded | None = None
+        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
     ) -> Generator[Record, None, None]:
         """Run a new attached job in this thread and yield its records, beginning with the first.
 
+        :param quota: what the job's account may have.
+        :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        return self._attached.run_inline(job, forwarded=forwarded)
+        return self._attached.run_inline(job, quota=quota, forwarded=forwarded)
 
-    def follow(self, job: Job, *, forwarded: Forwarded | None = None) -> Followed:
+    def follow(
+        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+    ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
+        :param quota: what the job's account may have.
+        :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        return self._attached.follow(job, forwarded=forwarded)
+        return self._attached.follow(job, quota=quota, forwarded=forwarded)
 
-    def submit(self, job: Job) -> Follower:
+    def submit(
+        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+    ) -> Follower:
         """Store a new detached job, begin with it if there is room, and follow it.
 
+        :param quota: what the job's account may have.
+        :param forwarded: what may be passed on of the caller's HTTP request; lost if the job has to
+            wait, and not for durable backends.
+        :raises QuotaExceededError: if the account has no room for it.
+        :raises SessionUsedError: if another job has its brainstorm session.
         :raises QueueFullError: if there is none, and ``queue_limit`` jobs wait already.
         :raises ShuttingDownError: after :meth:`close`.
         :raises StoreError: if the store cannot be used: the job is not stored.
         """
-        return self._detached.submit(job)
+        return self._detached.submit(job, quota=quota, forwarded=forwarded)
 
     def follow_stored(self, job: Job, after_seq: int = 0) -> Follower:
         """Follow a detached job, in whatever process it runs, or a finished one.
@@ -138,14 +174,17 @@ class Runner:
         return job if age_s <= REPEAT_WITHIN_S else None
 
     def cancel_stored(self, job_id: str) -> Job:
-        """Cancel a detached job, in whatever process it runs, and return it as it then stands.
+        """Cancel a job, in whatever process it runs, and return it as it then stands.
 
-        A run notices within a second.
+        The run of a detached job notices within a second, and so does that of an attached one in
+        this process; in another one within two seconds.
 
         :raises UnknownJobError: if there is no such job.
         :raises StoreError: if the store cannot be used.
         """
-        return self._detached.cancel(job_id)
+        job = self._detached.cancel(job_id)
+        self._attached.cancel(job_id)
+        return job
 
     def cancel(self, job_id: str) -> None:
         """Ask an attached run of this process to stop; harmless if there is none."""
@@ -177,6 +216,10 @@ class Runner:
         """How many runs are under way, attached and detached."""
         return self._attached.running + self._detached.running
 
+    def _cancel_attached(self, job_ids: Collection[str]) -> None:
+        for job_id in job_ids:
+            self._attached.cancel(job_id)
+
     def _stop(self) -> None:
         self._attached.stop()
         self._detached.stop()
@@ -192,12 +235,16 @@ def new_job(
     account: str = "",
     fingerprint: str | None = None,
     id: str | None = None,
+    detached: bool | None = None,
+    api_version: str | None = None,
+    parent_id: str | None = None,
+    session_id: str | None = None,
 ) -> Job:
-    """Return a job that has not begun.
-
-    It is detached if its backend is durable: what cannot go on elsewhere ends with its client.
+    """Return a job that has not begun; parameters as of :class:`~caesar_server.store.base.Job`.
 
     :param id: a UUID; None makes one that cannot be guessed.
+    :param detached: None: if its backend is durable, for what cannot go on elsewhere ends with its
+        client.
     """
     durable = resolved.backend.capabilities.durable
     return Job(
@@ -209,7 +256,10 @@ def new_job(
         request=request,
         account=account,
         timeout_s=timeout_s,
-        detached=durable,
+        detached=durable if detached is None else detached,
         durable=durable,
         fingerprint=fingerprint,
+        api_version=api_version,
+        parent_id=parent_id,
+        session_id=session_id,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import ClassVar
 
 import msgspec
@@ -12,32 +14,37 @@ import msgspec
 from caesar_server.contract import (
     Backend,
     BackendError,
+    BrainstormRequest,
     Capabilities,
     ChatRequest,
     Completed,
     CompletionRequest,
+    ContentDelta,
     Context,
     Event,
     Failed,
+    FollowUpRequest,
     InvalidRequestError,
     OptionsError,
     Request,
-    ResearchRequest,
     count_words,
     option,
 )
+from caesar_server.contract.request import Prompt
 from caesar_server.mock.answering.answer import Answer, Question
 from caesar_server.mock.answering.check import reply_problems
 from caesar_server.mock.answering.deltas import Deltas
 from caesar_server.mock.answering.nothing import nothing_matched
+from caesar_server.mock.answering.pieces import Schedule, is_paced
 from caesar_server.mock.answering.templates import TemplateFailedError, Templates
 from caesar_server.mock.answering.waiting import Waiter
-from caesar_server.mock.calls import CALL_HEADER, call_from_request
+from caesar_server.mock.calls import CALL_HEADER, call_from_request, prompt_text
+from caesar_server.mock.course import Course, Courses
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.reply import Reply
 from caesar_server.mock.model.rule import Decision
 from caesar_server.mock.scope import Scope
-from caesar_server.mock.scopes import Scopes
+from caesar_server.mock.scopes import Held, Scopes
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class MockBackend(Backend):
     """
 
     capabilities = Capabilities(
-        accepts=frozenset({"completion", "chat", "research"}),
+        accepts=frozenset({"completion", "chat", "research", "follow_up", "brainstorm"}),
+        token_prompts=True,
         n=True,
         best_of=True,
         logprobs=True,
@@ -70,6 +78,8 @@ class MockBackend(Backend):
         usage=True,
         citations=True,
         channels=frozenset({"content", "transformed"}),
+        # rules see their ids; nothing is read
+        ignores=frozenset({"files"}),
     )
     options_schema = MockOptions
     options: MockOptions
@@ -98,18 +108,48 @@ class MockBackend(Backend):
             raise OptionsError(f"fixtures: {problem}" for problem in error.problems) from error
 
     def run(self, request: Request, context: Context) -> Iterator[Event]:
-        """Yield the reply to each prompt in turn."""
-        if not isinstance(request, (CompletionRequest, ChatRequest, ResearchRequest)):
-            problem = f"the mock does not take {request.type} requests"
-            raise InvalidRequestError(problem, param=None)
+        """Return the reply to each prompt in turn."""
+        courses = None if self.scopes is None else self.scopes.courses
+        course = None if courses is None else courses.find(context.job_id)
+        if courses is None or course is None or (held := course.begin()) is None:
+            return self._events(request, context)
+        return self._followed(request, context, held, courses, course)
+
+    def _followed(
+        self, request: Request, context: Context, held: Held, courses: Courses, course: Course
+    ) -> Iterator[Event]:
+        """Yield the events of a job that others poll, and keep its course."""
+        try:
+            with closing(self._events(request, context, held, course)) as events:
+                for event in events:
+                    yield event
+                    course.tell(at_once=not isinstance(event, ContentDelta))
+        finally:
+            courses.end(context.job_id)
+
+    def _events(
+        self,
+        request: Request,
+        context: Context,
+        held: Held | None = None,
+        course: Course | None = None,
+    ) -> Generator[Event, None, None]:
+        """Yield the events of a run.
+
+        :param held: the call that began it, where its course knows.
+        """
         questions = _questions(request)
-        scope, call, decision = self._decision(request, questions[0].text, context)
-        waiter = Waiter(context, None if self.scopes is None else scope.clock)
+        scope, call, decision = self._decision(request, questions[0].text, context, held)
+        waiter = Waiter(context, None if self.scopes is None else scope.clock, course)
         decisions = (decision, *decision.rest)
+        details: dict[str, int] = {}
         for position, (question, one) in enumerate(zip(questions, decisions, strict=True)):
             reply = self._reply(request, call, question.text, one)
             if reply is None:
                 yield Failed(nothing_matched(scope.name, one.nearest))
+                return
+            if isinstance(request, BrainstormRequest):
+                yield from _asked(reply, one, waiter)
                 return
             yield from Answer(
                 request,
@@ -119,22 +159,31 @@ class MockBackend(Backend):
                 seed=one.seed,
                 waiter=waiter,
                 cut=self._deltas,
-                whole=bool(call.path) and not call.stream,
+                # what a follow-up is answered may be followed as a stream by another request
+                whole=bool(call.path)
+                and not call.stream
+                and not isinstance(request, FollowUpRequest),
                 context=context,
             ).events(position)
             if reply.error is not None:
                 yield Failed(reply.error.info())
                 return
-        yield Completed()
+            if reply.loops is not None:
+                details["loops_consumed"] = reply.loops
+        yield Completed(details)
 
     def _decision(
-        self, request: Request, prompt: str, context: Context
+        self, request: Request, prompt: str, context: Context, held: Held | None
     ) -> tuple[Scope, Call, Decision]:
         """Return what was decided on the call, or decide if nobody has yet."""
-        call_id = context.forwarded.headers.get(CALL_HEADER)
-        held = self.scopes.find_call(call_id) if self.scopes and call_id else None
-        # of another call: a backend that called this one passes on what it was told
-        if held is not None and (held.call.prompt or "") == prompt:
+        if held is None:
+            call_id = context.forwarded.headers.get(CALL_HEADER)
+            held = self.scopes.find_call(call_id) if self.scopes and call_id else None
+            # of another call: a backend that called this one passes on what it was told
+            if held is not None and (held.call.prompt or "") != prompt:
+                held = None
+        if held is not None:
+            held.begun = True
             return held.scope, held.call, held.decision
         call = call_from_request(request, scope=self._scope.name)
         return self._scope, call, self._scope.decide(call)
@@ -149,7 +198,7 @@ class MockBackend(Backend):
         reply = decision.reply
         if isinstance(reply, Reply) and reply.template is None:
             return reply
-        call = replace(call, request=request, prompt=prompt)
+        call = msgspec.structs.replace(call, request=request, prompt=prompt)
         if not (reply is None or isinstance(reply, Reply)):
             reply = _returned(reply(call))
         if reply is None or reply.template is None:
@@ -185,23 +234,40 @@ def mock_backend(scopes: Scopes) -> type[MockBackend]:
     return type("MockBackend", (MockBackend,), {"scopes": scopes, "__doc__": MockBackend.__doc__})
 
 
-def _questions(request: CompletionRequest | ChatRequest | ResearchRequest) -> list[Question]:
+def _asked(reply: Reply, decision: Decision, waiter: Waiter) -> Iterator[Event]:
+    """Yield the answer to a brainstorm request, when its first chunk would be due."""
+    pacing = reply.pacing or decision.pacing
+    if is_paced(pacing):
+        waiter.wait_until(Schedule(pacing, Random(decision.seed)).due_s(""))
+    if reply.error is not None:
+        yield Failed(reply.error.info())
+        return
+    asked = [{"question": one.question, "options": list(one.options)} for one in reply.questions]
+    yield Completed({"questions": asked})
+
+
+def _questions(request: Request) -> list[Question]:
     """Return the prompts of a request.
 
-    :raises InvalidRequestError: for a request that the mock does not take.
+    :raises InvalidRequestError: for a chat in which no user says anything.
     """
     if isinstance(request, CompletionRequest):
         return [_prompt(prompt, echo=request.echo) for prompt in request.prompts]
     if isinstance(request, ChatRequest):
-        users = [message.text for message in request.messages if message.role == "user"]
-        if not users:
+        said, tokens = None, 0
+        for message in request.messages:
+            text = message.text
+            tokens += count_words(text)
+            if message.role == "user":
+                said = text
+        if said is None:
             raise InvalidRequestError("expected at least one user message", param="messages")
-        tokens = sum(count_words(message.text) for message in request.messages)
-        return [Question(users[-1], tokens)]
-    return [Question(request.query, count_words(request.query))]
+        return [Question(said, tokens)]
+    text = request.content if isinstance(request, FollowUpRequest) else request.query
+    return [Question(text, count_words(text))]
 
 
-def _prompt(prompt: str | tuple[int, ...], *, echo: bool) -> Question:
-    if not isinstance(prompt, str):
-        raise InvalidRequestError("the mock takes text, not token ids", param="prompt")
-    return Question(prompt, count_words(prompt), echo=prompt if echo else "")
+def _prompt(prompt: Prompt, *, echo: bool) -> Question:
+    text = prompt_text(prompt)
+    tokens = count_words(prompt) if isinstance(prompt, str) else len(prompt)
+    return Question(text, tokens, echo=text if echo else "")

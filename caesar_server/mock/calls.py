@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,6 +17,9 @@ from caesar_server.contract import (
     Request,
     ResearchRequest,
 )
+from caesar_server.contract.request import Prompt
+from caesar_server.mock import native
+from caesar_server.mock.content import Content
 from caesar_server.mock.model.call import Call
 
 #: Tells the mock backend which call of which scope it answers; a client's own is dropped.
@@ -40,38 +42,49 @@ def call_from_http(
     scope: str = "",
     call_id: str = "",
     api_key: str | None = None,
+    content: Content | None = None,
 ) -> Call:
     """Return the call that an HTTP request is.  Never fails: what cannot be read is absent.
 
     :param path: without query and without the scope's prefix.
-    :param headers: in any case; of equal names the last counts.
+    :param headers: names in lower case.
     :param body: as it came; anything but JSON is a call without a body.
     :param raw_path: as the client sent it; ``""`` takes ``path``.
+    :param content: of a body that need not be in memory; in place of ``body``.
     """
-    headers = {name.lower(): value for name, value in headers.items()}
-    data = _parsed(body)
+    method, path, raw_path = method.upper(), documented_path(path), raw_path or path
+    if content is not None:
+        data = None if content.left_out_bytes else _parsed(content.head)
+    else:
+        data = _parsed(body)
+        if data is None and body:
+            content = Content.of(body, headers.get("content-type", ""))
     fields = _unwrapped(data)
     messages = _messages(fields.get("messages"))
     prompts = _prompts(fields.get("prompt"))
     query = _text(fields.get("query"))
-    metadata = fields.get("metadata")
+    own = native.is_native(path)
+    metadata = native.parameters(fields) if own else fields.get("metadata")
     return Call(
         id=call_id,
         scope=scope,
-        method=method.upper(),
-        path=documented_path(path),
-        raw_path=raw_path or path,
+        method=method,
+        path=path,
+        raw_path=raw_path,
         headers=headers,
         api_key=api_key,
         body=data,
-        raw_body=body,
+        raw_body=body if content is None else content.head,
+        left_out_bytes=0 if content is None else content.left_out_bytes,
+        digest=content.digest() if content is not None and content.size else b"",
         model=_text(fields.get("model")),
         prompt=_looked_up(prompts, messages, query, _text(fields.get("content"))),
         prompts=prompts,
         messages=messages,
         query=query,
-        metadata=metadata if isinstance(metadata, Mapping) else {},
-        stream=fields.get("stream") is True,
+        metadata=metadata if isinstance(metadata, dict) else {},
+        stream=fields.get("stream") is True
+        or (own and native.asks_stream(method, path, headers, raw_path.partition("?")[2])),
         attempt=attempt_of(headers),
         turn=turn_of(messages),
     )
@@ -86,7 +99,7 @@ def call_from_request(request: Request, *, scope: str = "", model: str | None = 
     prompts: tuple[str, ...] = ()
     query = content = None
     if isinstance(request, CompletionRequest):
-        prompts = tuple(prompt for prompt in request.prompts if isinstance(prompt, str))
+        prompts = tuple(map(prompt_text, request.prompts))
     elif isinstance(request, ChatRequest):
         messages = tuple(map(_message_object, request.messages))
     elif isinstance(request, (ResearchRequest, BrainstormRequest)):
@@ -151,18 +164,30 @@ def content_text(message: Mapping[str, Any]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt as rules see it: of token ids their numbers, with spaces between.
+
+    >>> prompt_text((15496, 995))
+    '15496 995'
+    """
+    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+
+
 def one_prompt_each(call: Call) -> tuple[Call, ...]:
     """Return a call for each of its prompts, as rules see them; itself if it has but one."""
     if len(call.prompts) < 2:
         return (call,)
-    return tuple(replace(call, prompt=prompt) for prompt in call.prompts)
+    return tuple(msgspec.structs.replace(call, prompt=prompt) for prompt in call.prompts)
 
 
 def asks_for_answer(call: Call) -> bool:
     """Return whether a backend is to answer the call, so that reply rules apply to it."""
     if call.request is not None:
         return True
-    return call.method == "POST" and isinstance(call.body, Mapping)
+    if native.is_native(call.path) and not native.is_question(call.path):
+        return False
+    # a dict, as nearly always, is found sooner than any other mapping
+    return call.method == "POST" and isinstance(call.body, (dict, Mapping))
 
 
 def _parsed(body: bytes) -> Any:
@@ -193,15 +218,24 @@ def _text(value: Any) -> str | None:
 def _prompts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
-    if isinstance(value, list) and all(isinstance(prompt, str) for prompt in value):
-        return tuple(value)
+    if not isinstance(value, list) or not value:
+        return ()
+    if _are_ids(value):
+        return (prompt_text(tuple(value)),)
+    if all(isinstance(prompt, str) or _are_ids(prompt) for prompt in value):
+        return tuple(prompt_text(one if isinstance(one, str) else tuple(one)) for one in value)
     return ()
+
+
+def _are_ids(value: Any) -> bool:
+    """Return whether a value is a prompt of token ids."""
+    return isinstance(value, list) and all(type(item) is int for item in value) and bool(value)
 
 
 def _messages(value: Any) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(value, list):
         return ()
-    return tuple(message for message in value if isinstance(message, Mapping))
+    return tuple([message for message in value if isinstance(message, dict)])
 
 
 def _message_object(message: Message) -> Mapping[str, Any]:

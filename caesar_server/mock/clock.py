@@ -27,36 +27,36 @@ class MockClock:
     90.0
     >>> clock.turned_s
     90.0
+
+    :ivar turned_s: by how many seconds it was turned by hand, in all; to be read only.
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # by itself it costs a fraction of the condition around it, and every frame takes it
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._stopped = False
-        self._turned_s = 0.0
+        self.turned_s = 0.0
         # what is added to the machine's time while it runs; the time itself while it stands
         self._time_s = 0.0
         self._monotonic_s = 0.0
         self._pauses: set[Pause] = set()
+        self._closed = False
 
     @property
     def stopped(self) -> bool:
         """Whether it moves only by hand."""
         return self._stopped
 
-    @property
-    def turned_s(self) -> float:
-        """By how many seconds it was turned by hand, in all."""
-        return self._turned_s
-
     def time(self) -> float:
         """Return Unix seconds."""
-        with self._changed:
+        with self._lock:
             return self._time_s if self._stopped else time.time() + self._time_s
 
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start; never goes back, also not by stop and go."""
-        with self._changed:
-            return self._now()
+        with self._lock:
+            return self._monotonic_s if self._stopped else time.monotonic() + self._monotonic_s
 
     def stop(self) -> None:
         """Let it stand still.  Who waits goes on to wait, from now on for :meth:`advance`."""
@@ -93,7 +93,7 @@ class MockClock:
         with self._changed:
             self._time_s += seconds
             self._monotonic_s += seconds
-            self._turned_s += seconds
+            self.turned_s += seconds
             self._look()
             if not self._changed.wait_for(self._all_left, _PATIENCE_S):
                 raise TimeoutError("a thread whose waiting time is over does not go on")
@@ -102,7 +102,13 @@ class MockClock:
         """Let it run with the machine, as if it had never been turned."""
         self.go()
         with self._changed:
-            self._turned_s = 0.0
+            self.turned_s = 0.0
+
+    def close(self) -> None:
+        """End all waits, those to come included, as if their time had passed."""
+        with self._changed:
+            self._closed = True
+            self._look()
 
     def pause(self, seconds: float) -> Pause:
         """Return a wait of so many seconds of this clock, which begins now."""
@@ -121,7 +127,7 @@ class MockClock:
         due = self.monotonic() + timeout_s
         while not event.is_set():
             left_s = due - self.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or self._closed:
                 return False
             event.wait(_LOOK_S if self._stopped else min(left_s, _LONGEST_LOOK_S))
         return True
@@ -143,6 +149,8 @@ class MockClock:
         return not self._stopped or all(self._left_s(pause) > 0 for pause in self._pauses)
 
     def _left_s(self, pause: Pause) -> float:
+        if self._closed:
+            return 0.0
         left_s = pause.moment - self._now()
         # 0.1 and 0.2 are not 0.3: many small turns must come as far as one large one
         return left_s if left_s > _ROUNDING_S else 0.0
@@ -150,6 +158,10 @@ class MockClock:
     def _look(self) -> None:
         for pause in self._pauses:
             pause._event.set()
+
+    def _is_over(self, pause: Pause) -> bool:
+        with self._changed:
+            return not self._left_s(pause)
 
     def _wait(self, pause: Pause) -> bool:
         with self._changed:
@@ -182,6 +194,11 @@ class Pause:
         self.ended = False
         self._clock = clock
         self._event = threading.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether whoever waits goes on now, if it has not yet."""
+        return self.ended or self._clock._is_over(self)
 
     def wait(self) -> bool:
         """Block until the moment (True), or until :meth:`end` is called or was (False)."""

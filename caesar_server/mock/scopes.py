@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from caesar_server.mock.course import Courses
 from caesar_server.mock.journal import Limits
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.rule import Decision, Rule
+from caesar_server.mock.owners import Owners
 from caesar_server.mock.scope import Manner, Scope
 from caesar_server.settings import Settings
 
 #: A name travels in URLs and headers.
 LONGEST_NAME = 200
+
+
+def check_scope_name(name: str) -> str:
+    """Return the name of a scope that may stand in the path of a base URL.
+
+    :raises ValueError: if it cannot: clients and proxies would take it for parts of the path.
+    """
+    if "/" in name or name in (".", ".."):
+        raise ValueError(f"scope: expected a name without '/', got {name!r}")
+    return name
 
 
 class Reloading(Protocol):
@@ -28,17 +40,19 @@ class ScopesFullError(Exception):
     """There are as many scopes as there may be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
     """A call that is being answered.
 
     :param entry: of the scope's journal.
+    :ivar begun: whether a backend answers it: from then on no check of the server refuses it.
     """
 
     call: Call
     decision: Decision
     scope: Scope
     entry: Any = None
+    begun: bool = field(default=False, init=False)
 
 
 class Scopes:
@@ -58,6 +72,9 @@ class Scopes:
         limit: int = 1000,
         journal_limits: Limits | None = None,
     ) -> None:
+        #: Of the jobs of all scopes.
+        self.courses = Courses()
+        self._owners = Owners()
         #: Looks whether the fixture files have changed, if there are any.
         self.reloader: Reloading | None = None
         self.limit = limit
@@ -66,6 +83,7 @@ class Scopes:
         self._lock = threading.Lock()
         self._scopes: dict[str, Scope] = {}
         self._files: tuple[Rule, ...] = tuple(rules)
+        #: Changed in single steps, without the lock.
         self._held: dict[str, Held] = {}
         self.get()  # so that wrong rules are told now
 
@@ -98,6 +116,10 @@ class Scopes:
         :raises ScopesFullError: if there is no room for a new one.
         :raises ValueError: if the name is longer than :data:`LONGEST_NAME`.
         """
+        # a look into a dict is one step, which no thread comes between
+        scope = self._scopes.get(name)
+        if scope is not None:
+            return scope
         with self._lock:
             scope = self._scopes.get(name)
             if scope is None:
@@ -106,8 +128,7 @@ class Scopes:
 
     def find(self, name: str) -> Scope | None:
         """Return the scope of this name, if there is one already."""
-        with self._lock:
-            return self._scopes.get(name)
+        return self._scopes.get(name)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all scopes, the oldest first; ``""`` is always among them."""
@@ -117,12 +138,15 @@ class Scopes:
     def remove(self, name: str) -> bool:
         """Remove a scope with all that is its own; False if there is none of this name.
 
-        Calls that it has decided are answered.  The default scope is emptied instead.
+        Calls that it has decided are answered, at once if they wait for its clock.  The default
+        scope is emptied instead.
         """
         with self._lock:
             scope = self._scopes.get(name) if name == "" else self._scopes.pop(name, None)
         if scope is not None and name == "":
             scope.reset()
+        elif scope is not None:
+            scope.close()
         return scope is not None
 
     def set_files(self, rules: Iterable[Rule]) -> None:
@@ -139,18 +163,15 @@ class Scopes:
 
     def hold(self, held: Held) -> None:
         """Keep a call with a decision for the backend, until :meth:`release`."""
-        with self._lock:
-            self._held[held.call.id] = held
+        self._held[held.call.id] = held
 
     def find_call(self, call_id: str) -> Held | None:
         """Return a call that is being answered by its id."""
-        with self._lock:
-            return self._held.get(call_id)
+        return self._held.get(call_id)
 
     def release(self, call_id: str) -> None:
         """Let go of a call that has been answered.  May be called more than once."""
-        with self._lock:
-            self._held.pop(call_id, None)
+        self._held.pop(call_id, None)
 
     def _new(self, name: str) -> Scope:
         if len(name) > LONGEST_NAME:
@@ -160,6 +181,8 @@ class Scopes:
                 f"There are {self.limit} scopes already; remove those that are done with "
                 "(DELETE /_mock/scopes/NAME)"
             )
-        scope = Scope(name, self._manner, self._journal_limits)
+        scope = Scope(
+            name, self._manner, self._journal_limits, self.courses, new_owner=self._owners.new
+        )
         scope.set_files(self._files)
         return scope

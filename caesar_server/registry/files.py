@@ -6,10 +6,15 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
 from caesar_server.contract import Backend
+
+#: Python's list of what it knows of folders is the process's, and two threads that clear it at once
+#: fail: CPython 3.11 deletes keys of it that the other one has deleted.
+_FORGETTING = threading.Lock()
 
 
 class BackendFileError(Exception):
@@ -86,7 +91,8 @@ def _import(path: Path) -> ModuleType:
     # At the end, so that a file called json.py does not take the place of Python's own for all.
     if folder not in sys.path:
         sys.path.append(folder)
-    importlib.invalidate_caches()
+    with _FORGETTING:
+        importlib.invalidate_caches()
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None or Path(spec.origin).resolve() != path.resolve():
         other = spec.origin if spec else None

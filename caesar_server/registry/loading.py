@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -111,6 +112,21 @@ class Instance:
     def failure(self) -> LoadFailure | None:
         """Why it could not be made or opened, or None."""
         return self._failure or self.plugin.failure
+
+    def wrong_options(self, names: Collection[str]) -> list[str]:
+        """Return what is wrong with the options of these names, each beginning with its name.
+
+        :raises LoadFailedError: if the class cannot be had, or says nothing of its options.
+        """
+        try:
+            _parsed(self.plugin, self.options, self._prefix)
+        except OptionsError as error:
+            return [
+                problem
+                for problem in error.problems
+                if re.split("[.:]", problem.removeprefix(self._prefix), maxsplit=1)[0] in names
+            ]
+        return []
 
     def make(self) -> Backend:
         """Return the backend, made of its validated options, open or not.
@@ -219,15 +235,23 @@ def _backend_class(candidate: Candidate, cooperative: bool) -> type[Backend]:
     return cls
 
 
+def _parsed(plugin: Plugin, options: Mapping[str, Any], prefix: str) -> Any:
+    schema = plugin.load().options_schema
+    try:
+        return parse_options(schema, options, prefix=prefix)
+    except OptionsError:
+        raise
+    except Exception as error:
+        failure = failure_of(error, plugin.candidate, "reading its options_schema")
+        raise LoadFailedError(failure) from error
+
+
 def _make(plugin: Plugin, options: Mapping[str, Any], prefix: str) -> Backend:
     cls, candidate = plugin.load(), plugin.candidate
     try:
-        parsed = parse_options(cls.options_schema, options, prefix=prefix)
+        parsed = _parsed(plugin, options, prefix)
     except OptionsError as error:
         raise _wrong_options(error, candidate) from error
-    except Exception as error:
-        failure = failure_of(error, candidate, "reading its options_schema")
-        raise LoadFailedError(failure) from error
     try:
         return cls(parsed)
     except _RAISED as error:

@@ -15,6 +15,7 @@ from caesar_server.registry.report import BackendReport, State, report_on
 from caesar_server.registry.routing import (
     GENERIC_MODEL,
     Routing,
+    Target,
     check_names,
     choose_default,
     needless_settings,
@@ -136,6 +137,10 @@ class Registry:
         """The name of the backend for all names that nothing else claims."""
         return self._routing.default
 
+    def claims(self, model: str) -> bool:
+        """Return whether the ``models`` table or a backend's name claims ``model``."""
+        return self._routing.claims(model)
+
     def resolve(self, model: str) -> ResolvedBackend:
         """Return the backend that answers to ``model``, loading it if need be.
 
@@ -147,8 +152,11 @@ class Registry:
         :raises ShuttingDownError: after :meth:`close`.
         """
         target = self._routing.target(model)
-        instance = self._routed.get(target.pattern or "", self._instances[target.backend])
-        return ResolvedBackend(target.backend, target.model, _open(target.backend, instance))
+        opened = _open(target.backend, self._instance_for(target))
+        return ResolvedBackend(target.backend, target.model, opened)
+
+    def _instance_for(self, target: Target) -> Instance:
+        return self._routed.get(target.pattern or "", self._instances[target.backend])
 
     def models(self) -> tuple[Model, ...]:
         """Return the models to list, without opening a backend; a broken one is left out.
@@ -166,6 +174,23 @@ class Registry:
                 found.setdefault(name, Model(name))
         return tuple(found.values())
 
+    def model(self, name: str) -> Model | None:
+        """Return the model that a client may ask for by this name, or None; opens no backend.
+
+        That is one of :meth:`models`, or a name that the ``models`` table or a backend's name
+        claims.  Of a backend that lists its models by id no others are known.
+        """
+        listed = next((model for model in self.models() if model.id == name), None)
+        if listed is not None or not self.claims(name):
+            return listed
+        target = self._routing.target(name)
+        instance = self._instance_for(target)
+        if not _can_be_made(instance):
+            return None
+        ids = {model.id for model in _models_of(target.backend, instance)} - {target.backend}
+        known = not (ids and target.model) or f"{target.backend}/{target.model}" in ids
+        return Model(name) if known else None
+
     def backend_class(self, name: str) -> type[Backend]:
         """Return the class of a backend, imported but not made.
 
@@ -176,6 +201,28 @@ class Registry:
             return self._plugins[name].load()
         except LoadFailedError as error:
             raise _load_error(name) from error
+
+    def wrong_options(self, name: str) -> tuple[str, ...]:
+        """Return what is wrong with the options that are set for a backend and its routes.
+
+        Each begins with a setting's name, as ``backends.NAME.option``.  What is missing is no
+        mistake: a route may have it.  The class is imported, and nothing is made of it.
+
+        :raises KeyError: if ``name`` is not in :attr:`names`.
+        :raises BackendLoadError: if it cannot be imported or is no backend for this server, or has
+            no proper ``options_schema``.
+        """
+        base = self._instances[name]
+        asked = [(base, base.options)]
+        for pattern, instance in self._routed.items():
+            route = self._routing.routes[pattern]
+            if route.backend == name:
+                asked.append((instance, route.options))
+        try:
+            found = [problem for one, names in asked for problem in one.wrong_options(names)]
+        except LoadFailedError as error:
+            raise _load_error(name) from error
+        return tuple(dict.fromkeys(found))
 
     def load(self, name: str) -> Backend:
         """Return the open backend, loading it if need be.

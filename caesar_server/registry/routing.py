@@ -74,6 +74,14 @@ class Routing:
             raise ModelNotFoundError(self._not_found(model), param="model")
         return Target(self.default, model)
 
+    def claims(self, model: str) -> bool:
+        """Return whether something but the default backend claims the name."""
+        return (
+            model == GENERIC_MODEL
+            or model.partition("/")[0] in self.names
+            or any(fnmatch.fnmatchcase(model, pattern) for pattern in self.routes)
+        )
+
     def _routed(self, model: str, pattern: str) -> Target:
         route = self.routes[pattern]
         return Target(route.backend, model if route.model is None else route.model, pattern)
@@ -135,13 +143,13 @@ def check_names(settings: Settings, names: Iterable[str], disabled: Iterable[str
 def needless_settings(settings: Settings, installed: Iterable[str]) -> Iterator[str]:
     """Yield a warning for each name in the settings that no installed backend has."""
     installed = sorted(installed)
-    for setting, names in (
-        ("allowed_backends", settings.allowed_backends),
-        ("backends", settings.backends),
-    ):
-        for name in names:
-            if name not in installed:
-                yield f"{setting}: no backend is called {name!r}; {nearest(name, installed)}"
+    named = [
+        *(("allowed_backends", name) for name in settings.allowed_backends),
+        *((f"backends.{name}", name) for name in settings.backends),
+    ]
+    for setting, name in named:
+        if name not in installed:
+            yield f"{setting}: no backend is called {name!r}; {nearest(name, installed)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,14 +4,16 @@
 page.  Nothing else in the package reads the environment.
 """
 
-from caesar_server.settings.definition import (
-    ModelRoute,
-    Settings,
+from caesar_server.settings.checks import (
     check_exposure,
+    check_host,
     check_origins,
+    is_loopback,
+)
+from caesar_server.settings.definition import ModelRoute, Settings
+from caesar_server.settings.flags import (
     flag_name,
     has_flag,
-    is_loopback,
     is_of_mock,
     is_table,
     setting_fields,
@@ -34,6 +36,7 @@ __all__ = [
     "ModelRoute",
     "Settings",
     "check_exposure",
+    "check_host",
     "check_origins",
     "environment_name",
     "flag_name",

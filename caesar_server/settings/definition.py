@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from caesar_server.contract.options import OptionField, option, option_fields
-from caesar_server.errors import SettingsError
+from caesar_server.contract.options import option
 
 _DAY_S = 24 * 60 * 60
-_MOCK_PREFIX = "mock_"
-# what browsers send as Origin: no path, no final slash, nothing in capitals
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +67,7 @@ class Settings:
     )
     max_streams: int | None = option(
         None,
-        help="Streams a worker has open at once; unset: as many as it answers requests.",
+        help="Streams a worker has open at once; unset: seven of eight requests that it answers.",
         minimum=1,
         maximum=4096,
     )
@@ -88,6 +82,23 @@ class Settings:
         help="POST requests a minute for each API key that has no such limit of its own.",
         minimum=1,
         maximum=1_000_000,
+    )
+    account_jobs_in_progress: int = option(
+        5,
+        help="Jobs an account with API keys may have in progress; 0: any number.",
+        minimum=0,
+        maximum=1_000_000,
+    )
+    account_loops_per_month: int = option(
+        200,
+        help="Reasoning loops an account with API keys may consume a month (UTC); 0: any number.",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+    api_version: str | None = option(
+        None,
+        help="API version spoken where neither request nor API key names one; unset: the newest.",
+        example="2025-08-08",
     )
     limits_storage: str = option(
         "memory://",
@@ -145,6 +156,13 @@ class Settings:
     request_timeout_s: float = option(
         600.0, help="Longest run of a request.", unit="s", minimum=0.1, maximum=_DAY_S
     )
+    research_timeout_s: float = option(
+        3600.0,
+        help="Longest run of a job of the native research API.",
+        unit="s",
+        minimum=0.1,
+        maximum=30 * _DAY_S,
+    )
     first_event_wait_s: float = option(
         2.0,
         help="How long a stream waits for a sign of the backend before it answers 200.",
@@ -161,7 +179,7 @@ class Settings:
     )
     graceful_timeout_s: float = option(
         30.0,
-        help="How long running requests may go on when the server is told to stop.",
+        help="How long running requests may go on when the server is reloaded or told to stop.",
         unit="s",
         minimum=1,
         maximum=3600,
@@ -238,6 +256,42 @@ class Settings:
         minimum=0,
         maximum=1024**4,
     )
+    files: str | None = option(
+        None,
+        help="Where uploads are kept: a directory or s3://BUCKET/PREFIX; unset: beside the store.",
+        example="/var/lib/caesar-server/files",
+    )
+    s3_endpoint_url: str | None = option(
+        None,
+        help="Where the bucket of files is, if not at Amazon's.",
+        example="https://minio.internal:9000",
+    )
+    max_file_bytes: int = option(
+        512 * 1024 * 1024,
+        help="Largest file that may be uploaded.",
+        unit="bytes",
+        minimum=1,
+        maximum=64 * 1024**3,
+    )
+    account_files: int = option(
+        10_000,
+        help="Files that an account may have; 0 is no limit.",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
+    account_file_bytes: int = option(
+        10 * 1024**3,
+        help="How large the files of an account may be together; 0 is no limit.",
+        unit="bytes",
+        minimum=0,
+        maximum=1024**5,
+    )
+    account_collections: int = option(
+        1000,
+        help="Collections that an account may have; 0 is no limit.",
+        minimum=0,
+        maximum=1_000_000_000,
+    )
     stream_progress: bool = option(
         True, help="Report progress in chunks without content while research is under way."
     )
@@ -246,6 +300,16 @@ class Settings:
     )
     unknown_fields: Literal["ignore", "reject"] = option(
         "ignore", help="Ignore unknown fields of a request, or answer 400."
+    )
+    cli_shapes: bool = option(
+        False, help="Show chats and brainstorms as the public Go command line client reads them."
+    )
+    brainstorm_expiry_s: float = option(
+        86_400.0,
+        help="How long the questions of a brainstorm may be answered.",
+        unit="s",
+        minimum=1,
+        maximum=365 * _DAY_S,
     )
     forward_headers: tuple[str, ...] = option(
         (),
@@ -289,87 +353,3 @@ class Settings:
         minimum=1024,
         maximum=1024**4,
     )
-
-
-def setting_fields() -> Mapping[str, OptionField]:
-    """Return the definition of each setting by name, in the order of their definition."""
-    return {field.name: field for field in option_fields(Settings)}
-
-
-def is_table(field: OptionField) -> bool:
-    """Return whether a setting is a table: set in the file, without a flag of its own."""
-    return field.type_name == "table"
-
-
-def has_flag(field: OptionField) -> bool:
-    """Return whether a setting can be given on the command line.
-
-    A secret cannot: every user of a machine sees the command lines of its programs.
-    """
-    return not is_table(field) and not field.info.secret
-
-
-def flag_name(setting: str) -> str:
-    """Return the command line's flag of a setting that has one.
-
-    >>> flag_name("max_body_bytes")
-    '--max-body-bytes'
-
-    What is of the mock alone is a flag of its command, which needs not say so again.
-
-    >>> flag_name("mock_strict")
-    '--strict'
-    """
-    if setting == "extra_backends":
-        return "--backend"
-    return "--" + setting.removeprefix(_MOCK_PREFIX).replace("_", "-")
-
-
-def is_of_mock(setting: str) -> bool:
-    """Return whether a setting says something to ``caesar-server mock`` alone."""
-    return setting.startswith(_MOCK_PREFIX)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach ``host``.
-
-    True for 127.0.0.0/8, ``::1`` (also in brackets) and ``localhost``; False for other names, which
-    may mean any address.
-    """
-    name = host.strip("[]").rstrip(".").lower()
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
-
-
-def check_exposure(settings: Settings, *, has_keys: bool) -> None:
-    """Refuse to be reachable from other machines unless that is wanted.
-
-    :param has_keys: whether callers must show an API key.
-    :raises SettingsError: if ``host`` is not loopback, there are no keys and ``insecure`` is off.
-    """
-    if not has_keys and not settings.insecure and not is_loopback(settings.host):
-        raise SettingsError(
-            [
-                f"host: {settings.host!r} can be reached from other machines, and this server has "
-                "no API keys to ask for; make one with caesar-server keys create, listen on "
-                "127.0.0.1 behind a proxy that checks its callers, or allow it with --insecure "
-                "(insecure = true)"
-            ]
-        )
-
-
-def check_origins(settings: Settings) -> None:
-    """Refuse ``cors_origins`` that no browser would send.
-
-    :raises SettingsError: naming each of them.
-    """
-    problems = [
-        f"cors_origins: {origin!r} is no origin; expected SCHEME://HOST or SCHEME://HOST:PORT in "
-        'small letters and without a path, or "*"'
-        for origin in settings.cors_origins
-        if origin != "*" and not _ORIGIN.fullmatch(origin)
-    ]
-    if problems:
-        raise SettingsError(problems)

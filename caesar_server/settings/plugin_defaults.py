@@ -24,7 +24,7 @@ from caesar_server.entry_points import (
     announced,
     normalised,
 )
-from caesar_server.settings.definition import setting_fields
+from caesar_server.settings.flags import setting_fields
 
 #: What a distribution may set.  Not who may connect, what is loaded, or how large the server is.
 ALLOWED = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from caesar_server.contract.options import OptionField, option_fields
-from caesar_server.settings.definition import (
-    ModelRoute,
+from caesar_server.settings.definition import ModelRoute
+from caesar_server.settings.flags import (
     flag_name,
     has_flag,
     is_of_mock,

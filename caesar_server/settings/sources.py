@@ -14,7 +14,8 @@ import platformdirs
 
 from caesar_server.contract.options import OptionsError, parse_options, unknown_name
 from caesar_server.errors import SettingsError
-from caesar_server.settings.definition import Settings, setting_fields
+from caesar_server.settings.definition import Settings
+from caesar_server.settings.flags import setting_fields
 from caesar_server.settings.plugin_defaults import plugin_defaults
 
 ENVIRONMENT_PREFIX = "CAESAR_SERVER_"

@@ -8,8 +8,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from caesar_server.contract.events import Event, Status
-from caesar_server.contract.request import Request
+from caesar_server.contract.context import Update
+from caesar_server.contract.events import Event, RequestLogged, SourceStored, Status
+from caesar_server.contract.request import Request, RequestKind
+from caesar_server.store.changes import Changes
+from caesar_server.store.owned.base import OwnedStore
+from caesar_server.store.quotas import Quota, Standing
+from caesar_server.store.updates import NumberedUpdate
 
 
 class Record(NamedTuple):
@@ -24,7 +29,8 @@ class Record(NamedTuple):
     event: Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# without slots, so that `changed` can copy all fields at once
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """A job as it stands.
 
@@ -33,7 +39,7 @@ class Job:
     :param model: the name that the client asked for.
     :param backend: the name of the backend that answers.
     :param backend_model: the model's name as that backend knows it.
-    :param request: as the backend gets it.
+    :param request: as the backend gets it; a follow-up as it was asked.
     :param timeout_s: seconds that one attempt may take, or None.
     :param detached: goes on without its client, and any process may run it; otherwise it belongs
         to the process that took it in and ends with it.
@@ -48,6 +54,12 @@ class Job:
     :param checkpoint: the last state that the backend stored, or None.
     :param checkpoint_seq: the number of the last record that was stored before or with it.
     :param error_code: the code of the failure that ended it, or None.
+    :param api_version: the API version that it is shown in unless the reader names another, or
+        None.
+    :param parent_id: the job that this one is a follow-up of, or None.
+    :param session_id: the brainstorm session that it has used up, or None.
+    :param loops: reasoning loops finished so far: the largest number among its ``LoopFinished``, or
+        what its ``Completed`` says in ``details["loops_consumed"]``.
     """
 
     id: str
@@ -71,6 +83,22 @@ class Job:
     checkpoint: Mapping[str, Any] | None = None
     checkpoint_seq: int = 0
     error_code: str | None = None
+    api_version: str | None = None
+    parent_id: str | None = None
+    session_id: str | None = None
+    loops: int = 0
+
+    def changed(self, **changes: Any) -> Job:
+        """Return the job with other values of these fields, many times as fast as ``replace``."""
+        job = object.__new__(Job)
+        vars(job).update(vars(self))
+        vars(job).update(changes)
+        return job
+
+    @property
+    def kind(self) -> RequestKind:
+        """What kind of request it answers."""
+        return self.request.type  # type: ignore[return-value]
 
 
 #: How long a detached job stays after its end, however little room there is: whoever follows it,
@@ -86,6 +114,10 @@ class UnknownJobError(LookupError):
     """There is no such job."""
 
 
+#: Events that hold whole pages or exchanges: most readers of a job want the others alone.
+BULK_EVENTS = (SourceStored, RequestLogged)
+
+
 class StoreError(Exception):
     """The store cannot be used: no room, no right to write, no connection, a damaged file.
 
@@ -95,34 +127,12 @@ class StoreError(Exception):
     """
 
 
-class Changes(ABC):
-    """Tells one watcher that something in the store may have changed, in whatever process."""
-
-    @abstractmethod
-    def wait(self, timeout_s: float) -> bool:
-        """Block until something may have changed since the last call, or the time is up.
-
-        A change by another process is noticed within 100 ms.  May say True for nothing; after a
-        lost connection it does.  One thread at a time.
-
-        :return: whether to look again.
-        """
-
-    @abstractmethod
-    def wake(self) -> None:
-        """Make a :meth:`wait` that blocks return True; safe from any thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release what it holds, and make :meth:`wait` return."""
-
-
 class Store(ABC):
     """Primitives over jobs.  Each method is one atomic step, safe from any thread.
 
     What a method has returned from is stored: a crash of the process afterwards does not undo it
     (how far a crash of the machine can, the store says).  Every method may raise
-    :class:`StoreError`.
+    :class:`StoreError`; one that returns a job or what belongs to it ``UnreadableRecordError``.
 
     A process that runs jobs has a *lease* under its name, the owner: while it renews it, its jobs
     are its own.  Once the lease has run out anybody may claim them, which fences the earlier
@@ -134,7 +144,7 @@ class Store(ABC):
     shared: ClassVar[bool] = True
 
     @abstractmethod
-    def create(self, job: Job, *, wait: bool = True) -> None:
+    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
         """Add a job that has not begun: one that waits, or one that its owner is about to run.
 
         The latter comes with its ``owner`` and ``attempt`` 1, as if it had been claimed in the same
@@ -143,6 +153,11 @@ class Store(ABC):
         :param wait: False returns before the job is stored: claims and appends that come later in
             this process find it, and fail if it could not be stored, but for a moment a read may
             not.  For jobs that end with their client.
+        :param quota: what the job's account may have, counted in the same step; with ``wait``
+            alone.
+        :raises QuotaExceededError: if it has as much already: the job was not added.
+        :raises SessionUsedError: if another job has the same ``session_id``: likewise.
+        :raises UnknownJobError: of its ``parent_id``, if that job does not exist: likewise.
         :raises ValueError: if its id exists; with ``wait=False`` a later step fails instead.
         """
 
@@ -161,10 +176,8 @@ class Store(ABC):
     def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
         """Claim the oldest detached job of one of ``backends`` that nobody runs.
 
-        Called about once a second by each process that has room, mostly in vain.
-
         Nobody runs a job that has no owner, or whose owner's lease has run out.  Two processes
-        never get the same.
+        never get the same.  Called once a second by each process that has room, mostly in vain.
 
         :return: the job as :meth:`claim` returns it, or None if there is none.
         """
@@ -192,8 +205,10 @@ class Store(ABC):
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one.
 
-        The job's ``status``, ``last_seq``, ``finished_at``, ``error_code`` and, at the end,
-        ``owner`` follow from the records in the same step.
+        The job's ``status``, ``last_seq``, ``finished_at``, ``error_code``, ``loops`` and, at the
+        end, ``owner`` follow from the records in the same step.  If the last one is ``Completed``,
+        the job's loops are added to what its account has consumed in the month (UTC) of that
+        record.
 
         :param records: numbered from ``last_seq + 1`` without gaps.
         :param checkpoint: a JSON object; kept as it is now, until another one replaces it.
@@ -237,11 +252,18 @@ class Store(ABC):
 
     @abstractmethod
     def records(
-        self, job_id: str, after_seq: int = 0, *, limit: int | None = None
+        self,
+        job_id: str,
+        after_seq: int = 0,
+        *,
+        limit: int | None = None,
+        bulk: bool | None = None,
     ) -> Sequence[Record]:
         """Return the job's records with a number above ``after_seq``, in order.
 
         :param limit: at most so many.
+        :param bulk: True: only those of :data:`BULK_EVENTS`; False: only the others, without
+            reading what the former hold; None: all.
         :raises UnknownJobError: if it does not exist.
         """
 
@@ -252,15 +274,54 @@ class Store(ABC):
         account: str | None = None,
         statuses: Collection[Status] | None = None,
         backend: str | None = None,
+        kinds: Collection[RequestKind] | None = None,
+        parent_id: str | None = None,
         before: tuple[float, str] | None = None,
+        offset: int = 0,
         limit: int = 50,
     ) -> Sequence[Job]:
         """Return jobs, the newest first; of equal moments the larger id first.
 
         :param account: only of this account; None: of all.
+        :param kinds: only of these kinds; None: of all.
+        :param parent_id: only follow-ups of this job; None: whatever they are.
         :param before: (created_at, id) of the last job of the page before.
+        :param offset: so many of what is left are passed over.
         :param limit: at least 1.
         """
+
+    @abstractmethod
+    def count(self, account: str, kinds: Collection[RequestKind]) -> int:
+        """Return how many jobs of these kinds the account has."""
+
+    @abstractmethod
+    def standing(self, account: str, month: str) -> Standing:
+        """Return what the account has in progress, and what it consumed in a month.
+
+        :param month: ``YYYY-MM``, in UTC.
+        """
+
+    @abstractmethod
+    def session_job(self, session_id: str) -> str | None:
+        """Return the id of the job that has used a brainstorm session up, or None."""
+
+    @abstractmethod
+    def add_update(self, job_id: str, update: Update, created_at: float) -> None:
+        """Note an update for whoever runs the job.
+
+        :param created_at: Unix seconds.
+        :raises UnknownJobError: if it does not exist.
+        :raises JobEndedError: if it has ended: the update was not noted.
+        """
+
+    @abstractmethod
+    def updates(self, job_id: str, after: int = 0) -> Sequence[NumberedUpdate]:
+        """Return updates numbered above ``after``, oldest first; none if there is no such job."""
+
+    @property
+    @abstractmethod
+    def owned(self) -> OwnedStore:
+        """What accounts own besides jobs, in the same place; closed with the store."""
 
     @abstractmethod
     def find(self, account: str, fingerprint: str) -> Job | None:
@@ -303,19 +364,24 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, job_id: str) -> None:
-        """Remove the job and its records; no error if it does not exist."""
+        """Remove the job, all that belongs to it and its follow-ups; no error if it does not exist.
+
+        A follow-up that is created meanwhile goes too, or is refused: none stays behind.
+        """
 
     @abstractmethod
     def prune(
         self, *, finished_before: float | None = None, keep: int | None = None, limit: int = 1000
     ) -> int:
-        """Remove finished jobs, the oldest first, at most ``limit``; return how many went.
+        """Remove finished jobs, the oldest first, at most ``limit`` and their follow-ups.
 
-        Each job goes whole, but not all of them go in one step.
+        Each job goes as with :meth:`delete`, but not all of them go in one step.  One that is
+        followed up by a job that stays, stays as well.
 
         :param finished_before: those that ended before this Unix time.
         :param keep: those beyond the newest so many finished ones; detached ones that ended less
-            than :data:`LINGER_S` ago stay all the same.
+            than :data:`LINGER_S` ago stay.
+        :return: how many went, the follow-ups too.
         """
 
     @abstractmethod

@@ -12,18 +12,29 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
 
+from caesar_server.contract.context import Update
 from caesar_server.contract.events import Status
+from caesar_server.contract.request import RequestKind
 from caesar_server.store.base import (
     LINGER_S,
-    Changes,
     FencedError,
     Job,
     Record,
     Store,
     UnknownJobError,
 )
+from caesar_server.store.in_memory.accounts import MemoryAccounts
+from caesar_server.store.in_memory.changes import MemoryChanges, MemoryWatchers
+from caesar_server.store.in_memory.indexes import MemoryIndex, fingerprint_of, parent_of
+from caesar_server.store.in_memory.leases import MemoryLeases
+from caesar_server.store.in_memory.selecting import chosen_jobs, chosen_records
+from caesar_server.store.in_memory.updates import MemoryUpdates
 from caesar_server.store.outcome import advanced, follow_on
+from caesar_server.store.owned.base import OwnedStore
+from caesar_server.store.owned.memory import MemoryOwned
+from caesar_server.store.quotas import LIMITED_KINDS, Quota, Standing
 from caesar_server.store.sizes import size_of_job
+from caesar_server.store.updates import JobEndedError, NumberedUpdate
 
 
 class MemoryStore(Store):
@@ -61,23 +72,31 @@ class MemoryStore(Store):
         self._finished_bytes = 0
         #: Until when detached jobs stay after their end.
         self._linger: dict[str, float] = {}
-        self._by_fingerprint: dict[tuple[str, str], list[str]] = {}
-        #: When each owner's lease runs out.
-        self._leases: dict[str, float] = {}
-        self._watchers: list[MemoryChanges] = []
+        self._by_fingerprint = MemoryIndex(fingerprint_of)
+        self._follow_ups = MemoryIndex(parent_of)
+        self._leases = MemoryLeases(monotonic)
+        self._accounts = MemoryAccounts()
+        self._updates = MemoryUpdates()
+        self._owned = MemoryOwned()
+        self._watchers = MemoryWatchers()
 
-    def create(self, job: Job, *, wait: bool = True) -> None:
+    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
         """Add a job that has not begun; it is stored at once, whatever ``wait`` says."""
         with self._changing():
             if job.id in self._jobs:
                 raise ValueError(f"job {job.id} exists")
+            if job.parent_id is not None:
+                self._get(job.parent_id)
+            if quota is not None:
+                quota.check(self._standing(job.account, quota.month))
+            self._accounts.check(job)
+            self._accounts.created(job)
             self._jobs[job.id] = job
             self._records[job.id] = []
             self._unfinished[job.id] = None
             insort(self._order, (job.created_at, job.id))
-            if job.fingerprint is not None:
-                known = self._by_fingerprint.setdefault((job.account, job.fingerprint), [])
-                known.append(job.id)
+            self._by_fingerprint.add(job)
+            self._follow_ups.add(job)
 
     def claim(self, job_id: str, owner: str, *, attempt: int | None = None) -> Job:
         """Count ``attempt`` up, make ``owner`` the job's, and return the job."""
@@ -95,7 +114,7 @@ class MemoryStore(Store):
             free = (
                 job
                 for job in map(self._jobs.__getitem__, self._unfinished)
-                if job.detached and job.backend in backends and not self._is_leased(job.owner)
+                if job.detached and job.backend in backends and not self._leases.hold(job.owner)
             )
             oldest = min(free, key=_moment, default=None)
             return None if oldest is None else self._claim(oldest, owner)
@@ -134,13 +153,18 @@ class MemoryStore(Store):
             return self._get(job_id)
 
     def records(
-        self, job_id: str, after_seq: int = 0, *, limit: int | None = None
+        self,
+        job_id: str,
+        after_seq: int = 0,
+        *,
+        limit: int | None = None,
+        bulk: bool | None = None,
     ) -> Sequence[Record]:
         """Return the job's records with a number above ``after_seq``."""
         first = max(0, after_seq)
         with self._lock:
             self._get(job_id)
-            return tuple(self._records[job_id][first : None if limit is None else first + limit])
+            return chosen_records(self._records[job_id], first, limit, bulk)
 
     def jobs(
         self,
@@ -148,26 +172,62 @@ class MemoryStore(Store):
         account: str | None = None,
         statuses: Collection[Status] | None = None,
         backend: str | None = None,
+        kinds: Collection[RequestKind] | None = None,
+        parent_id: str | None = None,
         before: tuple[float, str] | None = None,
+        offset: int = 0,
         limit: int = 50,
     ) -> Sequence[Job]:
         """Return jobs, the newest first."""
         with self._lock:
             end = len(self._order) if before is None else bisect_left(self._order, before)
             newest_first = (self._jobs[self._order[place][1]] for place in range(end - 1, -1, -1))
-            fitting = (
-                job
-                for job in newest_first
-                if (account is None or job.account == account)
-                and (statuses is None or job.status in statuses)
-                and (backend is None or job.backend == backend)
+            fitting = chosen_jobs(
+                newest_first,
+                account=account,
+                statuses=statuses,
+                backend=backend,
+                kinds=kinds,
+                parent_id=parent_id,
             )
-            return tuple(islice(fitting, limit))
+            return tuple(islice(fitting, offset, offset + limit))
+
+    def count(self, account: str, kinds: Collection[RequestKind]) -> int:
+        """Return how many jobs of these kinds the account has."""
+        with self._lock:
+            return sum(job.account == account and job.kind in kinds for job in self._jobs.values())
+
+    def standing(self, account: str, month: str) -> Standing:
+        """Return what the account has in progress, and what it consumed in a month."""
+        with self._lock:
+            return self._standing(account, month)
+
+    def session_job(self, session_id: str) -> str | None:
+        """Return the id of the job that has used a brainstorm session up, or None."""
+        with self._lock:
+            return self._accounts.session_job(session_id)
+
+    def add_update(self, job_id: str, update: Update, created_at: float) -> None:
+        """Note an update for whoever runs the job."""
+        with self._changing():
+            if self._get(job_id).finished_at is not None:
+                raise JobEndedError(f"job {job_id} has ended")
+            self._updates.add(job_id, update, created_at)
+
+    def updates(self, job_id: str, after: int = 0) -> Sequence[NumberedUpdate]:
+        """Return the job's updates with a number above ``after``."""
+        with self._lock:
+            return self._updates.after(job_id, after)
+
+    @property
+    def owned(self) -> OwnedStore:
+        """What accounts own besides jobs."""
+        return self._owned
 
     def find(self, account: str, fingerprint: str) -> Job | None:
         """Return the newest job of the account with this fingerprint, or None."""
         with self._lock:
-            known = self._by_fingerprint.get((account, fingerprint), ())
+            known = self._by_fingerprint.of((account, fingerprint))
             return max(map(self._jobs.__getitem__, known), key=_moment, default=None)
 
     def positions(self, job_ids: Collection[str]) -> Mapping[str, int]:
@@ -202,25 +262,22 @@ class MemoryStore(Store):
     def renew(self, owner: str, lease_s: float) -> None:
         """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
         with self._lock:
-            now = self._monotonic()
-            for gone in [name for name, ends in self._leases.items() if ends <= now]:
-                del self._leases[gone]
-            self._leases[owner] = now + lease_s
+            self._leases.renew(owner, lease_s)
 
     def retire(self, owner: str) -> None:
         """End a lease at once."""
         with self._changing():
-            self._leases.pop(owner, None)
+            self._leases.retire(owner)
 
     def lost(self, *, limit: int = 100) -> Sequence[Job]:
         """Return running jobs, detached or not, whose owner has no lease any more."""
         with self._lock:
             running = map(self._jobs.__getitem__, self._unfinished)
-            lost = (job for job in running if job.owner and not self._is_leased(job.owner))
+            lost = (job for job in running if job.owner and not self._leases.hold(job.owner))
             return tuple(islice(lost, limit))
 
     def delete(self, job_id: str) -> None:
-        """Remove the job and its records."""
+        """Remove the job, all that belongs to it and its follow-ups."""
         with self._changing():
             self._delete(job_id)
 
@@ -230,21 +287,20 @@ class MemoryStore(Store):
         """Remove finished jobs, the oldest first."""
         with self._changing():
             beyond = 0 if keep is None else max(0, len(self._finished) - keep)
-            old = [
-                id
+            old = {
+                id: None
                 for number, id in enumerate(self._finished)
                 if (number < beyond and not self._lingers(id))
                 or _ended_before(self._jobs[id], finished_before)
-            ][:limit]
-            for id in old:
-                self._delete(id)
-            return len(old)
+            }
+            gone = [id for id in old if all(one in old for one in self._follow_ups.of(id))]
+            return sum(map(self._delete, gone[:limit]))
 
     def changes(self) -> MemoryChanges:
         """Return what tells of changes; it begins with the call."""
         with self._lock:
             watcher = MemoryChanges(self._forget)
-            self._watchers.append(watcher)
+            self._watchers.add(watcher)
             return watcher
 
     def check(self) -> None:
@@ -256,29 +312,38 @@ class MemoryStore(Store):
             for held in (self._jobs, self._records, self._order, self._unfinished, self._finished):
                 held.clear()
             self._by_fingerprint.clear()
+            self._follow_ups.clear()
             self._leases.clear()
             self._linger.clear()
+            self._accounts.clear()
+            self._updates.clear()
             self._finished_bytes = 0
+        self._owned.clear()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock, then tell whoever watches."""
         with self._lock:
             yield
-            watchers = tuple(self._watchers)
-        for watcher in watchers:
-            watcher.wake()
+        self._watchers.wake()
 
     def _forget(self, watcher: MemoryChanges) -> None:
         with self._lock:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+            self._watchers.remove(watcher)
 
     def _get(self, job_id: str) -> Job:
         try:
             return self._jobs[job_id]
         except KeyError:
             raise UnknownJobError(job_id) from None
+
+    def _standing(self, account: str, month: str) -> Standing:
+        unfinished = map(self._jobs.__getitem__, self._unfinished)
+        in_progress = sum(
+            job.account == account and job.kind in LIMITED_KINDS for job in unfinished
+        )
+        loops = self._accounts.loops(account, month)
+        return Standing(jobs_in_progress=in_progress, loops=loops)
 
     def _claim(self, job: Job, owner: str) -> Job:
         job = self._jobs[job.id] = replace(job, attempt=job.attempt + 1, owner=owner)
@@ -288,67 +353,43 @@ class MemoryStore(Store):
         if job.attempt != attempt or job.owner is None:
             raise FencedError(f"job {job.id} is at attempt {job.attempt}, owner {job.owner}")
 
-    def _is_leased(self, owner: str | None) -> bool:
-        return owner is not None and self._leases.get(owner, 0.0) > self._monotonic()
-
-    def _delete(self, job_id: str) -> None:
+    def _delete(self, job_id: str) -> int:
+        """Remove a job and what follows it up; return how many there were."""
         job = self._jobs.pop(job_id, None)
         if job is None:
-            return
+            return 0
         del self._records[job_id]
+        self._accounts.removed(job)
+        self._updates.remove(job_id)
         del self._order[bisect_left(self._order, _moment(job))]
         self._unfinished.pop(job_id, None)
         self._finished_bytes -= self._finished.pop(job_id, 0)
         self._linger.pop(job_id, None)
-        if job.fingerprint is not None:
-            known = self._by_fingerprint[job.account, job.fingerprint]
-            known.remove(job_id)
-            if not known:
-                del self._by_fingerprint[job.account, job.fingerprint]
+        self._by_fingerprint.remove(job)
+        self._follow_ups.remove(job)
+        return 1 + sum(map(self._delete, self._follow_ups.of(job_id)))
 
     def _finish(self, job: Job) -> None:
         """Count a finished job, and forget the oldest ones that there is no room for."""
         del self._unfinished[job.id]
-        size = size_of_job(job, self._records[job.id])
+        self._accounts.finished(job)
+        size = size_of_job(job, self._records[job.id], self._updates.after(job.id, 0))
         self._finished_bytes += size
         self._finished[job.id] = size
         if job.detached:
             self._linger[job.id] = self._monotonic() + LINGER_S
         while len(self._finished) > self._stored_jobs or self._finished_bytes > self._stored_bytes:
-            oldest = next((id for id in self._finished if not self._lingers(id)), None)
+            oldest = next((id for id in self._finished if self._may_go(id)), None)
             if oldest is None:
                 return
             self._delete(oldest)
 
+    def _may_go(self, job_id: str) -> bool:
+        """Return whether a finished job is neither fresh nor followed up by one that stays."""
+        return not self._lingers(job_id) and not self._follow_ups.of(job_id)
+
     def _lingers(self, job_id: str) -> bool:
         return job_id in self._linger and self._linger[job_id] > self._monotonic()
-
-
-class MemoryChanges(Changes):
-    """Is woken by each change of a :class:`MemoryStore`."""
-
-    def __init__(self, forget: Callable[[MemoryChanges], None]) -> None:
-        """:param forget: told at :meth:`close`."""
-        self._forget = forget
-        self._changed = threading.Event()
-        self._closed = False
-
-    def wait(self, timeout_s: float) -> bool:
-        """Block until something has changed since the last call, or the time is up."""
-        changed = self._changed.wait(timeout_s)
-        if not self._closed:
-            self._changed.clear()
-        return changed
-
-    def wake(self) -> None:
-        """Make a :meth:`wait` that blocks return True."""
-        self._changed.set()
-
-    def close(self) -> None:
-        """Hear of nothing any more, and make :meth:`wait` return."""
-        self._closed = True
-        self._changed.set()
-        self._forget(self)
 
 
 def _moment(job: Job) -> tuple[float, str]:

@@ -87,6 +87,8 @@ def database_of(settings: Settings) -> Database | None:
     url = settings.store
     if url is None or url == "memory":
         return None
+    if url == f"{_SQLITE}:memory:":
+        raise SettingsError(["store: SQLite in memory is lost with its connection; say memory"])
     if url.startswith(_SQLITE) and "?" not in url and len(url) > len(_SQLITE):
         from caesar_server.store.sql.sqlite import SqliteDatabase
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from caesar_server.contract.events import ChoiceFinished, ContentDelta, UsageCounted
 from caesar_server.contract.request import CompletionRequest, Request
 from caesar_server.store.base import Job, Record
+from caesar_server.store.updates import NumberedUpdate
 
 
-def size_of_job(job: Job, records: Sequence[Record]) -> int:
-    """Return about how many bytes a job and its records take."""
-    return _request_size(job.request) + sum(map(_size, records))
+def size_of_job(job: Job, records: Sequence[Record], updates: Sequence[NumberedUpdate] = ()) -> int:
+    """Return about how many bytes a job, its records and its updates take."""
+    sent = _size_of(tuple(one.update for one in updates)) if updates else 0
+    return _request_size(job.request) + _size_of_records(records) + sent
 
 
 #: What a record or another object takes besides its text, measured roughly.
@@ -31,19 +33,22 @@ def _request_size(request: Request) -> int:
         size += _OBJECT_BYTES + (
             len(prompt) if isinstance(prompt, str) else _OBJECT_BYTES * len(prompt)
         )
-    sampling = request.sampling
-    return size + _size_of((request.extra, sampling.stop, sampling.logit_bias, request.parameters))
+    sampling, research = request.sampling, request.parameters
+    large = (research.system_prompt, research.excluded_domains, research.collection_ids)
+    return size + _size_of((request.extra, sampling.stop, sampling.logit_bias, *large))
 
 
-def _size(record: Record) -> int:
-    """Return about how many bytes a record takes."""
-    event = record.event
-    # nearly all are of these two kinds
-    if isinstance(event, ContentDelta) and event.logprobs is None:
-        return _RECORD_BYTES + len(event.text)
-    if isinstance(event, (ChoiceFinished, UsageCounted)):
-        return _RECORD_BYTES
-    return _RECORD_BYTES + _size_of(event)
+def _size_of_records(records: Sequence[Record]) -> int:
+    """Return about how many bytes records take."""
+    size = _RECORD_BYTES * len(records)
+    for record in records:
+        event = record.event
+        # nearly all are of these kinds
+        if isinstance(event, ContentDelta) and event.logprobs is None:
+            size += len(event.text)
+        elif not isinstance(event, (ChoiceFinished, UsageCounted)):
+            size += _size_of(event)
+    return size
 
 
 def _size_of(value: object) -> int:
@@ -51,7 +56,7 @@ def _size_of(value: object) -> int:
     size, left = 0, [value]
     while left:
         item = left.pop()
-        if item is None or item is False or item == ():
+        if not item:
             continue
         size += _OBJECT_BYTES
         if isinstance(item, str):

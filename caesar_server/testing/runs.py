@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from caesar_server.contract import Backend, Clock, Event, Request
-from caesar_server.contract.context import StoredFile
+from caesar_server.contract.context import StoredFile, Update
 from caesar_server.jobs.calls import seed_of
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.running.run import run_events
@@ -21,6 +21,8 @@ def make_context(
     seed: int | None = None,
     restored: Mapping[str, Any] | None = None,
     files: Mapping[str, StoredFile] | None = None,
+    collections: Mapping[str, Sequence[StoredFile]] | None = None,
+    updates: Callable[[], Sequence[Update]] | None = None,
     checkpoints: list[Mapping[str, Any]] | None = None,
 ) -> RunContext:
     """Return a context as ``run()`` gets it; its ``cancel()`` is what the server would call.
@@ -30,6 +32,8 @@ def make_context(
     :param seed: makes ``context.random`` repeat itself.
     :param restored: the checkpoint of an earlier attempt.
     :param files: the request's files by id.
+    :param collections: the files of the request's collections by collection id.
+    :param updates: what ``context.updates()`` does; None: there are none.
     :param checkpoints: gets the state of each checkpoint, as it comes back from JSON.
     """
 
@@ -46,6 +50,8 @@ def make_context(
         seed=seed,
         restored=restored,
         files=files,
+        collections=collections,
+        updates=updates,
         save_checkpoint=save,
     )
 

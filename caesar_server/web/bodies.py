@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from flask import Request
 from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.http import parse_options_header
+from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
 from caesar_server.errors import BodyTooLargeError, MalformedBodyError, UnsupportedMediaTypeError
@@ -16,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 #: Of the WSGI environ: the body, left there by whoever reads it before the view does.
 BODY_KEY = "caesar_server.body"
+#: So many good Content-Type headers are remembered.
+_REMEMBERED = 64
 
 #: The charsets that JSON may come in, written without hyphens.  ``codecs.lookup`` is no help: it
 #: keeps every name that it was ever asked for.
@@ -35,27 +41,34 @@ def read_json_object(request: Request) -> dict[str, Any]:
         its length was not announced, only until the limit is passed.
     :raises MalformedBodyError: if it is cut off, empty, no JSON or no object.
     """
-    _check_headers(request)
+    _check_headers(request.environ)
     body = _parse(_decode(read_body(request)))
     if not isinstance(body, dict):
         raise MalformedBodyError(f"The body must be a JSON object, got {_json_type(body)}")
     return body
 
 
-def _check_headers(request: Request) -> None:
+def _check_headers(environ: Mapping[str, Any]) -> None:
     # Requiring JSON is a defence too: a web page cannot send it to another origin unasked.
-    kind = request.mimetype
+    _check_content_type(environ.get("CONTENT_TYPE", ""))
+    encoding = environ.get("HTTP_CONTENT_ENCODING", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaTypeError(
+            f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed"
+        )
+
+
+@lru_cache(_REMEMBERED)
+def _check_content_type(header: str) -> None:
+    """Refuse what is not declared as JSON; a good header is looked at once, for few are sent."""
+    kind, options = parse_options_header(header)
+    kind = kind.lower()
     if kind != "application/json" and not (
         kind.startswith("application/") and kind.endswith("+json")
     ):
         got = f"got {kind[:40]!r}" if kind else "got none"
         raise UnsupportedMediaTypeError(f"Expected Content-Type: application/json, {got}")
-    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise UnsupportedMediaTypeError(
-            f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed"
-        )
-    charset = request.mimetype_params.get("charset")
+    charset = options.get("charset")
     if charset is not None and not _is_unicode(charset):
         raise UnsupportedMediaTypeError(
             f"charset {charset[:40]!r} is not supported: JSON is sent as UTF-8"
@@ -78,27 +91,49 @@ def read_body(request: Request) -> bytes:
     already: bytes | None = request.environ.get(BODY_KEY)
     if already is not None:
         return already
-    limit, announced = request.max_content_length, request.content_length
-    too_large = BodyTooLargeError(f"The body is larger than {limit} bytes")
+    environ = request.environ
+    limit = request.max_content_length
+    announced = get_content_length(
+        environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+    )
     if limit is not None and announced is not None and announced > limit:
-        raise too_large
+        raise _too_large(limit)
     try:
-        # One byte more than allowed, or a body in chunks that is too long would be cut and pass.
-        raw = get_input_stream(
-            request.environ, max_content_length=None if limit is None else limit + 1
-        ).read()
+        if announced is None:
+            # One byte more than allowed, or a body that is too long would be cut and pass.
+            most = None if limit is None else limit + 1
+            raw = get_input_stream(environ, max_content_length=most).read()
+        else:
+            raw = _read_all(environ["wsgi.input"], announced)
     except RequestEntityTooLarge:
-        raise too_large from None
+        raise _too_large(limit) from None
     except Exception as error:  # noqa: BLE001 - logged
         # Each WSGI server has its own classes for chunks that are none, a client that left or one
         # that stopped sending: they are the client's doing in any case.
         logger.info("a request's body could not be read: %r", error)
         raise MalformedBodyError("The body broke off or came in malformed chunks") from None
     if limit is not None and len(raw) > limit:
-        raise too_large
+        raise _too_large(limit)
     if announced is not None and len(raw) < announced:
         raise MalformedBodyError("The body is shorter than its Content-Length")
     return raw
+
+
+def _read_all(stream: Any, length: int) -> bytes:
+    """Return so many bytes of a WSGI input, or what there is of them."""
+    raw: bytes = stream.read(length)
+    if not raw or len(raw) == length:
+        return raw  # as with nearly every host
+    parts = [raw]
+    left = length - len(raw)
+    while left > 0 and (part := stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int | None) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body is larger than {limit} bytes")
 
 
 def _decode(raw: bytes) -> str:
@@ -113,7 +148,7 @@ def _decode(raw: bytes) -> str:
 
 def _parse(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise MalformedBodyError(
             f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
@@ -129,6 +164,10 @@ def _parse(text: str) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
+
+
+#: Made once; it keeps nothing of what it reads.
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _json_type(value: Any) -> str:

@@ -26,22 +26,28 @@ class Operation:
     :param body_optional: whether the body may be left out.
     :param body_examples: bodies by name, each ``{"summary": ..., "value": ...}``.
     :param parameters: schema and description of each variable of the path, by its name.
+    :param body_type: the media type of the body.
+    :param headers: likewise of each header of the request that matters, none of which is required.
     :param query: likewise of each parameter of the query, none of which is required.
     :param responses: OpenAPI responses by status, apart from the errors.
     :param errors: statuses that are answered with the surface's error body; ``4XX`` is a range.
     :param open: whether it never asks for a key.
+    :param extension: whether it is this server's own, and not of the API that it serves.
     """
 
     summary: str
     description: str = ""
     body: str | None = None
     body_optional: bool = False
+    body_type: str = "application/json"
     body_examples: Json = field(default_factory=dict)
     parameters: Mapping[str, Json] = field(default_factory=dict)
+    headers: Mapping[str, Json] = field(default_factory=dict)
     query: Mapping[str, Json] = field(default_factory=dict)
     responses: Mapping[str, Json] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     open: bool = False
+    extension: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +72,25 @@ class Surface:
 def ref(component: str) -> dict[str, str]:
     """Return the reference to a schema among the components."""
     return {"$ref": f"#/components/schemas/{component}"}
+
+
+def event_of(*components: str) -> dict[str, Any]:
+    """Return the schema of one event of a stream whose data is one of these, or ``[DONE]``.
+
+    OpenAPI 3.1 has no word for that; its tools take the schema of this media type for an event's.
+
+    :param components: the usual one first.
+    """
+    json_data = {"type": "string", "contentMediaType": "application/json"}
+    return {
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "anyOf": [
+                    *({**json_data, "contentSchema": ref(one)} for one in components),
+                    {"type": "string", "const": "[DONE]"},
+                ]
+            }
+        },
+    }

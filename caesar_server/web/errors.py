@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from flask import Flask, Response, g, jsonify, request
+from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from caesar_server.contract.errors import BackendError, ErrorInfo
@@ -22,12 +23,21 @@ from caesar_server.errors import (
     UnsupportedMediaTypeError,
 )
 from caesar_server.store.base import StoreError
+from caesar_server.store.blobs.base import BlobError
+from caesar_server.web.incoming import incoming
 from caesar_server.web.observing.exchange import note_code
 
 logger = logging.getLogger(__name__)
 
+#: When to try again what a store refused: it is locked, full or not reached, and seldom for long.
+_STORE_BACK_S = 5.0
+
 #: Paths below these speak OpenAI's error object, all others Caesar's error string.
 OPENAI_PREFIXES = ("/compat", "/v1")
+#: Paths below these know no 413 and no 415: Caesar's reference lists 400 for all that is wrong with
+#: a request.
+_CAESAR_PREFIXES = ("/research", "/agents")
+_ONLY_OPENAI = frozenset({413, 415})
 
 
 class AnswerError(Exception):
@@ -68,6 +78,8 @@ def render_error(info: ErrorInfo, *, started: bool = False) -> Response:
     note_code(info.code)
     response = jsonify(body)
     response.status_code = info.status
+    if info.status in _ONLY_OPENAI and _is_below(request.path, _CAESAR_PREFIXES):
+        response.status_code = 400
     _add_retry_headers(response, info, started)
     return response
 
@@ -85,8 +97,12 @@ def register(app: Flask) -> None:
 
 
 def _speaks_openai(path: str) -> bool:
+    return _is_below(path, OPENAI_PREFIXES)
+
+
+def _is_below(path: str, prefixes: Iterable[str]) -> bool:
     path = re.sub("/+", "/", path)
-    return any(path == prefix or path.startswith(prefix + "/") for prefix in OPENAI_PREFIXES)
+    return any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes)
 
 
 def _add_retry_headers(response: Response, info: ErrorInfo, started: bool) -> None:
@@ -130,12 +146,14 @@ def _translated(error: HTTPException) -> ServerError:
 
 def _render_store_error(error: StoreError) -> Response:
     # its sentence names files and hosts, which are the operator's
-    logger.error("the store of the jobs cannot be used, request %s: %s", g.get("request_id"), error)
-    return render_error(
-        StoreUnavailableError("The server cannot store jobs now; try again in a moment").info()
+    what = "files" if isinstance(error, BlobError) else "jobs"
+    logger.error(
+        "the store of the %s cannot be used, request %s: %s", what, incoming().request_id, error
     )
+    message = f"The server cannot store {what} now; try again in a moment"
+    return render_error(StoreUnavailableError(message, retry_after_s=_STORE_BACK_S).info())
 
 
 def _render_unexpected(error: Exception) -> Response:
-    logger.error("unexpected error, request %s", g.get("request_id"), exc_info=error)
+    logger.error("unexpected error, request %s", incoming().request_id, exc_info=error)
     return render_error(UNEXPECTED)

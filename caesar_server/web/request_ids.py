@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-import uuid
+import secrets
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response
+
+from caesar_server.web.incoming import incoming
 
 _SANE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_BYTES = 16
 
 
 def register(app: Flask) -> None:
@@ -15,10 +18,12 @@ def register(app: Flask) -> None:
 
     @app.before_request
     def take_request_id() -> None:
-        given = request.headers.get("x-request-id", "")
-        g.request_id = given if _SANE.fullmatch(given) else uuid.uuid4().hex
+        request = incoming()
+        given = request.environ.get("HTTP_X_REQUEST_ID")
+        is_sane = given is not None and _SANE.fullmatch(given)
+        request.request_id = given if is_sane else secrets.token_hex(_BYTES)
 
     @app.after_request
     def show_request_id(response: Response) -> Response:
-        response.headers["x-request-id"] = g.get("request_id") or uuid.uuid4().hex
+        response.headers["x-request-id"] = incoming().request_id or secrets.token_hex(_BYTES)
         return response

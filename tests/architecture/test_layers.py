@@ -29,7 +29,9 @@ def test_every_import_points_downwards(root: Path) -> None:
 @pytest.fixture
 def copy(root: Path, tmp_path: Path) -> Path:
     shutil.copytree(
-        root / "caesar_server", tmp_path / "caesar_server", ignore=shutil.ignore_patterns("*.pyc")
+        root / "caesar_server",
+        tmp_path / "caesar_server",
+        ignore=shutil.ignore_patterns("__pycache__"),
     )
     shutil.copy(root / ".importlinter", tmp_path)
     return tmp_path

@@ -83,6 +83,15 @@ def test_there_is_a_flag_for_each_setting_that_is_no_table_and_no_secret(run, fi
         ('default_backend = "helo"', ["default_backend: no backend is called 'helo'", "known: "]),
         ('extra_backends = ["hello"]', ["extra_backends: expected [NAME=]module:Class"]),
         ('host = "0.0.0.0"\nextra_backends = ["hello:HelloBackend"]', ["--insecure"]),
+        ('host = "unix:/run/s.sock"', ["host: 'unix:/run/s.sock' is no address"]),
+        (
+            'extra_backends = ["hello:HelloBackend"]\n[backends.hello]\ntims = 2\n'
+            '[models."gpt-*"]\nbackend = "hello"\noptions = {greting = "Hi"}',
+            [
+                "backends.hello.tims: unknown; did you mean backends.hello.times?",
+                "models.gpt-*.options.greting: unknown; did you mean",
+            ],
+        ),
         ("workers = 0\nthreads = 1", ["workers: expected 1 to 1024", "threads: expected 8 to"]),
         (
             'strict_plugins = true\nextra_backends = ["hello:NoBackend"]',
@@ -101,6 +110,24 @@ def test_serve_refuses_bad_settings_before_it_listens(run, folder, content, word
     if "extra_backends" in content and "0.0.0.0" not in content:
         return
     assert str(folder / "caesar-server.toml") in result.stderr
+
+
+@pytest.mark.usefixtures("hello_file")
+def test_tables_of_backends_that_are_not_there_are_warned_of(run, folder, monkeypatch) -> None:
+    monkeypatch.setenv("CAESAR_SERVER_BACKENDS__HELO__TIMES", "2")
+    text = run("backends").stdout
+    file = folder / "caesar-server.toml"
+    assert f"warning: file {file}: backends.unknown: no backend is called 'unknown'; known" in text
+    assert (
+        "warning: environment CAESAR_SERVER_BACKENDS__HELO__TIMES: backends.helo: no backend is "
+        "called 'helo'; did you mean 'hello'?"
+    ) in text
+
+
+def test_backend_that_is_named_and_not_allowed_is_not_looked_at(run) -> None:
+    flags = ("--backend", "hello:HelloBackend", "--allowed-backends", "mock", "--insecure")
+    result = run("serve", *flags, "--host", "192.0.2.1")
+    assert "cannot listen on port 8000 of 192.0.2.1" in result.stderr
 
 
 def test_problem_on_the_command_line_is_said_to_be_there(run) -> None:

@@ -79,8 +79,20 @@ def test_everything_about_a_key_can_be_said(run, path) -> None:
     assert listed["expires_at"] == "2100-02-03T00:00:00Z"
     assert "sha256" not in listed
     head, row = run("keys", "list").stdout.splitlines()
-    assert head.split() == ["ID", "ACCOUNT", "NAME", "STATUS", "VERSION", "CREATED", "EXPIRES"]
-    assert "Björn's laptop  active  2025-08-08" in row
+    assert head.split() == [
+        *("ID", "ACCOUNT", "NAME", "STATUS", "VERSION", "SHAPES", "CREATED", "EXPIRES")
+    ]
+    assert "Björn's laptop  active  2025-08-08  -  " in row
+
+
+def test_a_key_may_be_for_the_go_client(run, path) -> None:
+    run("keys", "create", "--cli-shapes")
+    run("keys", "create")
+    assert [key.cli_shapes for key in stored(path)] == [True, False]
+    listed = json.loads(run("keys", "list", "--json").stdout)
+    assert [key["cli_shapes"] for key in listed] == [True, False]
+    rows = run("keys", "list").stdout.splitlines()[1:]
+    assert [row.split()[5] for row in rows] == ["cli", "-"]
 
 
 def test_limits_of_the_settings_are_shown_where_a_key_has_none(run, path) -> None:
@@ -89,7 +101,7 @@ def test_limits_of_the_settings_are_shown_where_a_key_has_none(run, path) -> Non
         'keys_file = "keys.json"\nkey_requests_per_minute = 30\nkey_streams = 3\n'
     )
     row = run("keys", "show-limits").stdout.splitlines()[1]
-    assert row.split()[1:] == ["default", "30", "3", "-", "-"]
+    assert row.split()[1:] == ["default", "30", "3", "5", "200"]
 
 
 def test_revoked_keys_stay_listed(run, path) -> None:

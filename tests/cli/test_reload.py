@@ -123,8 +123,11 @@ def test_a_plugin_that_kills_its_worker_does_not_end_the_server(server, project:
 
 
 def test_reload_refuses_what_does_not_go_with_it(run) -> None:
-    for flag, words in (("--strict-plugins", "strict_plugins:"), ("--workers=2", "workers:")):
-        result = run("serve", "--port", "0", "--backend", "hello.py", "--reload", flag)
+    for flags, words in (
+        (["--strict-plugins"], "strict_plugins:"),
+        (["--workers=2", "--store=sqlite:///jobs.sqlite3"], "workers:"),
+    ):
+        result = run("serve", "--port", "0", "--backend", "hello.py", "--reload", *flags)
         assert result.exit_code == 2
         assert words in result.stderr
         assert "--reload" in result.stderr

@@ -82,9 +82,16 @@ def test_settings_come_from_file_environment_and_flags(start, folder) -> None:
     caught.value.close()
 
 
+def test_workers_do_not_keep_jobs_to_themselves(start, folder) -> None:
+    server = start(*SERVE, "--workers=2", "--store=memory")
+    assert server.wait() == 2
+    assert "store: each of the 2 workers would have jobs of its own in memory" in server.log
+
+
 def test_each_worker_opens_and_closes_backends_of_its_own(start, folder) -> None:
     # strict: both open theirs at once, whichever of them would get the requests
-    server = start(*SERVE, "--workers=2", "--strict-plugins", "--allowed-backends=hello")
+    shared = ("--workers=2", f"--store=sqlite:///{folder}/jobs.sqlite3")
+    server = start(*SERVE, *shared, "--strict-plugins", "--allowed-backends=hello")
     deadline = time.monotonic() + 60
     while len(list(folder.glob("opened-*"))) < 2:
         assert time.monotonic() < deadline, server.log

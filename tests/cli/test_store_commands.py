@@ -57,6 +57,15 @@ def test_tables_are_made_looked_at_and_removed(path: Path) -> None:
     assert run("current").exit_code == 1
 
 
+def test_another_store_can_be_named(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite3"
+    named = ("--store", f"sqlite:///{other}")
+    assert run("upgrade", *named).output == f"the file {other}: from revision base to {REVISION}\n"
+    assert run("current", *named).exit_code == 0
+    assert run("downgrade", "base", "--yes", *named).exit_code == 0
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -124,6 +124,7 @@ def server(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     journal.touch()
     (folder / "caesar-server.toml").write_text(SETTINGS)
     flags = [f"--backend={name}=client_backends:{kind}" for name, kind in BACKENDS.items()]
+    flags.append(f"--store=sqlite:///{folder}/jobs.sqlite3")
 
     def command(port: int) -> list[str]:
         return [sys.executable, "-m", "caesar_server", "serve", "--port", str(port), *flags]

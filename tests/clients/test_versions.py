@@ -35,6 +35,7 @@ def npm_versions() -> dict[str, str]:
 def test_every_client_of_these_tests_is_in_the_table():
     named = {(registry, name) for registry, name, _ in rows()}
     assert named == {
+        ("PyPI", "caesar-data"),
         ("PyPI", "openai"),
         ("PyPI", "langchain-openai"),
         ("PyPI", "llm"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from caesar_server.app import create_app
 from caesar_server.contract import (
     ChatRequest,
     ChoiceFinished,
@@ -17,6 +18,8 @@ from caesar_server.contract import (
     TopLogprob,
     UsageCounted,
 )
+from caesar_server.mock.scopes import Scopes
+from caesar_server.settings import ModelRoute, Settings
 
 ANSWER = [
     ContentDelta("Par"),
@@ -147,6 +150,26 @@ def test_the_model_list_names_what_can_be_asked(make_client):
         assert client.get(f"/compat/models/{model['id']}").json == model
     reply = client.get("/compat/models/nobody/knows")
     assert (reply.status_code, reply.json["error"]["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("unknown_model", ["default", "reject"])
+def test_a_model_that_is_claimed_and_not_listed_can_be_retrieved(make_client, unknown_model):
+    routes = {"gpt-*": ModelRoute(backend="scripted")}
+    client = make_client(ANSWER, unknown_model=unknown_model, models=routes)
+    for name in ("gpt-3", "scripted/x", "scripted/x/y"):
+        for end in ("", "/"):
+            reply = client.get(f"/compat/models/{name}{end}")
+            assert (reply.status_code, reply.json["id"]) == (200, name)
+    assert client.get("/v1/models/scripted/").json["id"] == "scripted"
+    assert client.get("/compat/models/").json["object"] == "list"
+    assert client.get("/compat/models/llama").status_code == 404
+
+
+def test_a_mock_has_every_model():
+    app = create_app(Settings(), mock=Scopes())
+    for name in ("gpt-4", "org/model"):
+        assert app.test_client().get(f"/v1/models/{name}").json["id"] == name
+    app.extensions["caesar_server"].close()
 
 
 def test_an_unknown_model_is_answered_unless_told_otherwise(make_client):

@@ -146,7 +146,9 @@ def test_what_a_backend_may_ignore_is_accepted(make_client, path, field, value):
     assert reply.status_code == 200
 
 
-@pytest.mark.parametrize("value", [{"echo": False}, {"n": 1}, {"best_of": 1}, {"suffix": None}])
+@pytest.mark.parametrize(
+    "value", [{"echo": False}, {"n": 1}, {"best_of": 1}, {"suffix": None}, {"suffix": ""}]
+)
 def test_the_default_said_aloud_is_no_wish(make_client, value):
     able = dict.fromkeys(("echo", "n", "best_of", "suffix"), False)
     assert ask(make_client(ANSWER, capabilities=able), **value).status_code == 200

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from caesar_server.blueprints.compat.rendering.answer import Answer
+from caesar_server.blueprints.compat.rendering.chunks import (
+    ChatWire,
+    CompletionWire,
+    Envelope,
+    Wire,
+)
+from caesar_server.blueprints.compat.rendering.frames import Frames
 from caesar_server.contract import (
+    Capabilities,
     ChoiceFinished,
     Completed,
+    CompletionRequest,
     ContentDelta,
     LogprobToken,
     ProgressNoted,
@@ -19,10 +31,13 @@ from caesar_server.contract import (
     StatusChanged,
     TopLogprob,
     UsageCounted,
+    sse,
 )
 from caesar_server.testing import decode_frames
 
-text = st.text(st.characters(), max_size=8) | st.sampled_from(["[1]", " [2] ", "\n", "data: x"])
+text = st.text(st.characters(), max_size=8) | st.sampled_from(
+    ["[1]", " [2] ", "\n", "data: x", '",', "\x7f", "\\u007f", "\ud83d", "\ude00", "\u2028\xe9"]
+)
 logprob = st.floats(-20, 0)
 tokens = st.lists(
     st.builds(
@@ -84,7 +99,7 @@ def joined_completion(chunks: list[dict[str, Any]]) -> list[Any]:
             reasons[index] = choice["finish_reason"]
     return [
         {
-            "text": texts[index],
+            "text": paired(texts[index]),
             "index": index,
             "logprobs": logprobs.get(index),
             "finish_reason": reasons[index],
@@ -102,9 +117,19 @@ def joined_chat(chunks: list[dict[str, Any]]) -> list[Any]:
             texts[choice["index"]] += choice["delta"].get("content", "")
             if "caesar" not in chunk:
                 reasoning[choice["index"]] += choice["delta"].get("reasoning_content", "")
-    return [(texts[index], reasoning[index]) for index in sorted(texts)]
+    return [(paired(texts[index]), paired(reasoning[index])) for index in sorted(texts)]
 
 
+def paired(text: str) -> str:
+    """Return ``text`` with a character in place of its two halves, as JSON reads them.
+
+    A backend must not cut there, but what becomes of it if it does is the same either way.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @settings(
     max_examples=1000,
     deadline=None,
@@ -137,3 +162,29 @@ def test_stream_and_body_say_the_same(shared_client, run, system_prompt):
         (choice["message"]["content"], choice["message"].get("reasoning_content", ""))
         for choice in plain["choices"]
     ]
+
+
+def rendering(wire_class: type[Wire]) -> tuple[Answer, Wire]:
+    """Return what renders one answer, whose client asks for a model with a text of our own."""
+    envelope = Envelope(id="1", created=2, model="caesar text", include_usage=True)
+    request = CompletionRequest(prompts=("p",))
+    return Answer(request, Capabilities(), "counted"), wire_class(envelope)
+
+
+@pytest.mark.parametrize("wire_class", [CompletionWire, ChatWire])
+@given(run=runs(), cuts=st.lists(st.integers(0, 30)))
+def test_however_many_events_are_ready_their_frames_are_those_of_one_chunk_each(
+    wire_class, run, cuts
+):
+    _, events = run
+    answer, wire = rendering(wire_class)
+    one_by_one = b"".join(
+        sse.frame(chunk)
+        for event in events
+        for piece in answer.pieces([event])
+        for chunk in wire.chunks(piece)
+    )
+    frames = Frames(*rendering(wire_class))
+    places = [0, *sorted(cuts), len(events)]
+    parts = [events[start:end] for start, end in pairwise(places)]
+    assert b"".join(data for part in parts for data in frames.of(part)) == one_by_one

@@ -234,6 +234,79 @@ def test_unknown_fields_reach_the_backend_or_are_refused(make_client, client, sc
     assert chat(strict, **documented, top_k=None).status_code == 200
 
 
+@pytest.mark.parametrize("call", [post, chat])
+def test_response_format_is_an_object(client, call):
+    assert call(client, response_format="json").json["error"]["param"] == "response_format"
+
+
+MESSAGE = {"role": "user", "content": "q"}
+STREAMED = {"stream": True, "stream_options": {"include_usage": True, "x": 1}}
+PARTS = [
+    {"type": "text", "text": "Hello"},
+    {"type": "file", "file": {"file_id": "f", "detail": "low"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (STREAMED, "stream_options.x"),
+        ({"messages": [MESSAGE, {**MESSAGE, "foo": 1}]}, "messages[1].foo"),
+        (
+            {"messages": [{**MESSAGE, "content": [{**PARTS[0], "cache": True}]}]},
+            "messages[0].content[0].cache",
+        ),
+        ({"messages": [{**MESSAGE, "content": PARTS}]}, "messages[0].content[1].file.detail"),
+        ({**STREAMED, "zzz": 1}, "zzz"),
+    ],
+)
+def test_unknown_fields_are_refused_further_in_too(make_client, body, param):
+    error = chat(make_client(ANSWER, unknown_fields="reject"), **body).json["error"]
+    assert (error["code"], error["param"]) == ("unknown_parameter", param)
+    lenient = make_client(ANSWER, unknown_fields="ignore")
+    reply = chat(lenient, **body)
+    assert reply.status_code == 200 or "file" in reply.json["error"]["param"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "x"}},
+        {"type": "refusal", "refusal": "no"},
+        {"type": ["text"], "x": 1},
+    ],
+)
+def test_a_part_of_another_kind_is_refused_as_such(make_client, part):
+    strict = make_client(ANSWER, unknown_fields="reject")
+    error = chat(strict, messages=[{**MESSAGE, "content": [PARTS[0], part]}]).json["error"]
+    assert error["param"] == "messages[0].content[1].type"
+
+
+def test_known_members_of_nested_objects_and_free_ones_are_not_refused(make_client):
+    strict = make_client(ANSWER, unknown_fields="reject")
+    before = {
+        "role": "assistant",
+        "content": "Hi",
+        "refusal": None,
+        "reasoning_content": "Hm.",
+        "tool_calls": [{"id": "1"}],
+        "annotations": [],
+        "audio": None,
+        "foo": None,
+    }
+    reply = chat(
+        strict,
+        messages=[MESSAGE, before, {"role": "tool", "content": "4", "tool_call_id": "1"}],
+        metadata={"trace": "abc"},
+        tools=[{"type": "function", "strict": True}],
+        response_format={"type": "json_object", "schema": {}},
+    )
+    assert reply.status_code == 200
+    # of a wrong type: told as such
+    for wrong in ({"messages": ["x"]}, {"messages": {}}, {"messages": [{**MESSAGE, "content": 1}]}):
+        assert chat(strict, **wrong).json["error"]["code"] != "unknown_parameter"
+
+
 @pytest.mark.parametrize("metadata", [None, {}, {"trace": "abc"}])
 def test_without_a_research_key_the_mode_is_auto(client, script, metadata):
     assert post(client, metadata=metadata).status_code == 200
@@ -420,7 +493,7 @@ def test_text_that_has_no_utf8_form_survives(make_client):
         ),
         (
             [{"role": "user", "content": [{"type": "file", "file": {"fileData": "f1"}}]}],
-            "messages[0].content",
+            "messages[0].content[0].file",
         ),
         ([{"role": "user", "content": "x", "name": 5}], "messages[0].name"),
     ],
@@ -433,6 +506,8 @@ def test_wrong_messages_name_their_place(client, messages, param):
 def test_top_logprobs_need_logprobs(client):
     assert chat(client, top_logprobs=2).json["error"]["param"] == "top_logprobs"
     assert chat(client, top_logprobs=21, logprobs=True).json["error"]["param"] == "top_logprobs"
+    for more in ({}, {"logprobs": False}, {"logprobs": None}):
+        assert chat(client, top_logprobs=0, **more).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/compat/completions", "/compat/chat/completions"])

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from caesar_server.contract import ChatRequest, CompletionRequest, ContentDelta, Event, Request
+from caesar_server.contract import (
+    ChatRequest,
+    CompletionRequest,
+    ContentDelta,
+    Event,
+    Request,
+    codec,
+)
 from caesar_server.contract.events import EVENT_TYPES, event_from_json, event_to_json
 from caesar_server.contract.request import (
     REQUEST_TYPES,
@@ -114,3 +121,12 @@ def test_choices_are_prompts_times_n(request_: Any, choices: int) -> None:
     assert request_.choices == choices
     tripled = replace(request_, sampling=replace(request_.sampling, n=3))
     assert tripled.choices == 3 * choices
+
+
+@pytest.mark.parametrize(
+    "delta", [ContentDelta("hi \ud800"), ContentDelta("", 3, "reasoning"), ContentDelta("a", 1)]
+)
+def test_the_short_way_of_plain_text_says_the_same(delta: ContentDelta) -> None:
+    short, whole = event_to_json(delta), codec.to_json(delta)
+    assert list(short.items()) == list(whole.items())
+    assert event_from_json(short) == delta

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from caesar_server.contract import IncrementalUtf8, StopHoldback, count_words, split_words
+from caesar_server.contract import (
+    IncrementalUtf8,
+    StopHoldback,
+    WholeCharacters,
+    count_words,
+    split_words,
+)
 
 
 def cut(data: st.DataObject, whole: str | bytes) -> list:
@@ -121,3 +127,32 @@ def test_words_join_to_the_text(text: str) -> None:
 def test_there_are_as_many_pieces_as_words(text: str) -> None:
     expected = count_words(text) or (1 if text else 0)
     assert len(split_words(text)) == expected
+
+
+#: Characters, and halves of those beyond U+FFFF.
+UNITS = st.text(st.one_of(st.sampled_from("a\U0001f600"), st.characters(categories=["Cs"])))
+
+
+def in_units(text: str) -> str:
+    """Return each unit of UTF-16 as a character of its own."""
+    data = text.encode("utf-16-le", "surrogatepass")
+    return "".join(chr(data[at] | data[at + 1] << 8) for at in range(0, len(data), 2))
+
+
+@given(UNITS, st.data())
+def test_no_half_of_a_character_comes_out_however_text_is_cut(
+    text: str, data: st.DataObject
+) -> None:
+    whole = WholeCharacters()
+    pieces = [whole.feed(piece) for piece in cut(data, in_units(text))]
+    pieces.append(whole.finish())
+    for piece in pieces:
+        piece.encode()
+    expected = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    assert "".join(pieces) == expected
+    assert whole.finish() == ""
+
+
+def test_what_is_complete_is_passed_on_at_once() -> None:
+    whole = WholeCharacters()
+    assert [whole.feed("a"), whole.feed("b\U0001f600"), whole.finish()] == ["a", "b\U0001f600", ""]

@@ -33,7 +33,7 @@ WITHIN_S = 60.0
 LEASE_S = 1.0
 PATH = "/compat/completions"
 #: What is called ``Finding`` in the module of backends is the model ``finding``.
-_MODELS = ("finding", "poison", "waiting", "attached", "counting")
+_MODELS = ("finding", "poison", "waiting", "attached", "late", "counting")
 _CHILD = Path(__file__).with_name("child")
 _BEGUN = re.compile(r"Serving on (http://\S+:\d+)")
 

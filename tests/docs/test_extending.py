@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from caesar_server.testing.conformance import RULES
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "extending"
 PAGES = sorted(FOLDER.glob("*.rst"))
+#: Pages that install something, which have tests of their own.
+INSTALLED = {"tutorial", "research"}
 
 
 @pytest.mark.slow
@@ -24,7 +27,23 @@ def test_the_tutorial_leads_to_a_tested_package(follow, make_environment, code_b
     assert follow(page, make_environment().variables()) >= 20
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "tutorial"], ids=lambda p: p.name)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_research_example_does_what_its_page_says(
+    follow, make_environment, root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # a copy: building leaves files beside the sources
+    copy = tmp_path_factory.mktemp("copy") / "research_backend"
+    left = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "examples" / "research_backend", copy, ignore=left)
+    environment = make_environment()
+    environment.shell("pip install --quiet --disable-pip-version-check .", copy)
+    assert follow(FOLDER / "research.rst", environment.variables()) >= 7
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.stem not in INSTALLED], ids=lambda p: p.name
+)
 def test_examples_do_what_the_page_says(page: Path, follow) -> None:
     follow(page)
 

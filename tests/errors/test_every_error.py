@@ -83,7 +83,7 @@ def failing_client(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, error: An
     app = make_app(error)
     if not isinstance(error, BackendError):
         runner = app.extensions["caesar_server"].runner
-        monkeypatch.setattr(runner, "prepare", lambda *args: _raise(error))
+        monkeypatch.setattr(runner, "prepare", lambda *args, **more: _raise(error))
     return app.test_client()
 
 

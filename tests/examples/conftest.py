@@ -14,7 +14,8 @@ def examples(make_environment, root: Path, tmp_path_factory):
     environment = make_environment()
     # a copy: building leaves files beside the sources
     copy = tmp_path_factory.mktemp("copy")
-    shutil.copytree(root / "examples", copy / "examples")
+    left = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "examples", copy / "examples", ignore=left)
     environment.shell(
         "pip install --quiet --disable-pip-version-check "
         "./examples/hello_backend ./examples/research_backend",

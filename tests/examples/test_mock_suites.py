@@ -31,7 +31,7 @@ def run(folder: Path, *command: str) -> str:
 @pytest.fixture
 def copy(root: Path, tmp_path: Path):
     def copy(name: str) -> Path:
-        left = shutil.ignore_patterns("node_modules")
+        left = shutil.ignore_patterns("node_modules", "__pycache__")
         return Path(shutil.copytree(root / "examples" / name, tmp_path / name, ignore=left))
 
     return copy

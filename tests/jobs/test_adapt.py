@@ -66,28 +66,45 @@ FOLLOW_UP = FollowUpRequest(
     answer="Because [1].",
     model="m",
     sources=(
-        Source(id="a", title="Reasons", url="https://r.org", citation_index=1),
-        Source(id="b", title="Uncited", url="https://u.org"),
+        Source(
+            id="a",
+            title="Reasons",
+            url="https://r.org",
+            citation_index=1,
+            markdown="# Reasons\n\nFor all of it.",
+        ),
+        Source(id="b", title="Uncited", url="https://u.org", markdown="Nothing of this."),
     ),
     history=(say("user", "Really?"), say("assistant", "Yes.")),
     snippets=("a passage",),
     excluded_domains=("x.org",),
+    synthesis_model="gpt-5.2",
 )
 BRAINSTORM = BrainstormRequest(query="Why?", model="m")
 REQUESTS = {
     request.type: request for request in (COMPLETION, CHAT, RESEARCH, FOLLOW_UP, BRAINSTORM)
 }
 
+TASK = (
+    "Answer a follow-up question about this research. Cite its sources by their numbers, as in [1]."
+)
 BACKGROUND = (
     "Question: Why?\n\n"
     "Answer: Because [1].\n\n"
-    "Sources:\n[1] Reasons <https://r.org>\n\n"
+    "Sources:\n[1] Reasons <https://r.org>{excerpt}\n\n"
     "Passages:\na passage"
 )
-IN_ONE_TEXT = (
-    f"{BACKGROUND}\n\nSince then:\nuser: Really?\nassistant: Yes.\n\nFollow-up question: And then?"
+WITH_EXCERPT = BACKGROUND.format(excerpt=": # Reasons For all of it.")
+SINCE_THEN = "Since then:\nuser: Really?\nassistant: Yes."
+TO_COMPLETE = (
+    f"{TASK}\n\n{WITH_EXCERPT}\n\n{SINCE_THEN}\n\nFollow-up question: And then?\n\nAnswer:"
 )
-AUTO = ResearchParameters(auto=True, excluded_domains=("x.org",))
+TO_SEARCH_FOR = (
+    "And then?\n\nThis question follows up on earlier research.\n\n"
+    f"{BACKGROUND.format(excerpt='')}\n\n{SINCE_THEN}"
+)
+ASKED_ON = ResearchParameters(excluded_domains=("x.org",), model="gpt-5.2")
+AUTO = replace(ASKED_ON, auto=True)
 
 ADAPTED = {
     ("completion", "chat"): ChatRequest(
@@ -108,15 +125,17 @@ ADAPTED = {
         prompts=("Why?",), model="m", parameters=PARAMETERS
     ),
     ("follow_up", "chat"): ChatRequest(
-        messages=(say("system", BACKGROUND), *FOLLOW_UP.history, say("user", "And then?")),
+        messages=(
+            say("system", f"{TASK}\n\n{WITH_EXCERPT}"),
+            *FOLLOW_UP.history,
+            say("user", "And then?"),
+        ),
         model="m",
         parameters=AUTO,
     ),
-    ("follow_up", "research"): ResearchRequest(
-        query=IN_ONE_TEXT, model="m", parameters=ResearchParameters(excluded_domains=("x.org",))
-    ),
+    ("follow_up", "research"): ResearchRequest(query=TO_SEARCH_FOR, model="m", parameters=ASKED_ON),
     ("follow_up", "completion"): CompletionRequest(
-        prompts=(IN_ONE_TEXT,), model="m", parameters=AUTO
+        prompts=(TO_COMPLETE,), model="m", parameters=AUTO
     ),
 }
 
@@ -183,8 +202,23 @@ def test_a_system_prompt_becomes_a_message(request_):
 def test_a_follow_up_to_nothing_but_an_answer_is_short():
     plain = FollowUpRequest(content="And then?", query="Why?", answer="So.")
     assert fit(plain, able("completion"), "llama").prompts == (
-        "Question: Why?\n\nAnswer: So.\n\nFollow-up question: And then?",
+        "Answer a follow-up question about this research.\n\nQuestion: Why?\n\nAnswer: So.\n\n"
+        "Follow-up question: And then?\n\nAnswer:",
     )
+
+
+def test_many_long_sources_share_the_room_for_their_text():
+    sources = tuple(
+        Source(
+            id=str(n), title="T", url="https://u.org", citation_index=n, markdown=f"s{n} " * 9_000
+        )
+        for n in range(1, 21)
+    )
+    asked = replace(FOLLOW_UP, sources=sources, history=())
+    (prompt,) = fit(asked, able("completion"), "llama").prompts
+    assert len(prompt) < 8_000
+    assert all(f"[{n}] T <https://u.org>: s{n} s{n}" in prompt for n in range(1, 21))
+    assert "s20 s20" not in fit(asked, able("research"), "llama").query
 
 
 def test_the_last_user_message_is_the_question():
@@ -208,23 +242,68 @@ WITH_FILE = ChatRequest(
 )
 
 
-def test_the_files_of_the_question_go_along_with_research():
-    fitted = fit(WITH_FILE, able("research"), "llama")
-    assert (fitted.query, fitted.file_ids) == ("Read\nthis", ("f1",))
+def reads_files(*accepts: RequestKind) -> Capabilities:
+    return Capabilities(accepts=frozenset(accepts), files=True)
+
+
+def test_the_files_of_all_questions_go_along_with_research():
+    earlier = Message(role="user", parts=(Part(text="First"), Part(file_id="f0")))
+    chat = replace(WITH_FILE, messages=(earlier, say("assistant", "Yes."), *WITH_FILE.messages))
+    fitted = fit(chat, reads_files("research"), "llama")
+    assert (fitted.query, fitted.file_ids) == ("Read\nthis", ("f0", "f1"))
+
+
+def test_the_files_of_research_become_parts_of_a_chat():
+    fitted = fit(replace(RESEARCH, file_ids=("f1", "f2")), reads_files("chat"), "llama")
+    assert [part.file_id for part in fitted.messages[-1].parts] == [None, "f1", "f2"]
+    assert fitted.messages[-1].text == RESEARCH.query
+
+
+@pytest.mark.parametrize("request_", [WITH_FILE, replace(RESEARCH, file_ids=("f1",))])
+def test_who_reads_files_gets_the_request_as_it_is(request_):
+    assert fit(request_, reads_files("chat", "research"), "llama") == request_
 
 
 # What would be lost without a word is refused, unless the backend ignores it
 
 
-@pytest.mark.parametrize("accepted", ["chat", "completion"])
+@pytest.mark.parametrize("accepted", ["chat", "completion", "research"])
 def test_files_that_would_be_lost_are_refused(accepted):
     error = refusal(replace(RESEARCH, file_ids=("f1",)), able(accepted))
     assert (error.param, error.info().code) == ("files", "unsupported_parameter")
 
 
-def test_files_of_a_message_that_would_be_lost_are_refused():
-    error = refusal(WITH_FILE, able("completion"))
+@pytest.mark.parametrize("accepted", ["chat", "completion", "research"])
+def test_files_of_a_message_that_would_be_lost_are_refused(accepted):
+    error = refusal(WITH_FILE, able(accepted))
     assert (error.param, error.info().code) == ("messages", "unsupported_parameter")
+
+
+def test_a_prompt_has_no_room_for_files():
+    assert refusal(WITH_FILE, reads_files("completion")).param == "messages"
+    assert refusal(replace(RESEARCH, file_ids=("f1",)), reads_files("completion")).param == "files"
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [
+        (COMPLETION, "metadata.collection_ids"),
+        (CHAT, "metadata.collection_ids"),
+        (RESEARCH, "collection_ids"),
+    ],
+)
+@pytest.mark.parametrize("accepted", ["chat", "completion", "research"])
+def test_collections_go_to_who_reads_files_alone(request_, param, accepted):
+    asked = replace(request_, parameters=ResearchParameters(collection_ids=("c1",)))
+    error = refusal(asked, able(accepted))
+    assert (error.param, error.info().code) == (param, "unsupported_parameter")
+    fitted = fit(asked, reads_files(accepted), "llama")
+    assert fitted.parameters.collection_ids == ("c1",)
+
+
+def test_files_may_be_ignored():
+    ignoring = replace(able("chat"), ignores=frozenset({"files"}))
+    assert fit(WITH_FILE, ignoring, "llama") == WITH_FILE
 
 
 ASKS = {

@@ -23,10 +23,6 @@ def system_clock() -> Iterator[SystemClock]:
     clock.close()
 
 
-def clock_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "caesar-clock"]
-
-
 class Busy:
     """Keeps the clock's thread busy, so that several callbacks become due meanwhile."""
 
@@ -57,21 +53,21 @@ def test_wait_tells_whether_the_event_was_set(system_clock):
     assert system_clock.wait(event, math.inf) is True
 
 
-def test_there_is_no_thread_before_the_first_use():
+def test_there_is_no_thread_before_the_first_use(new_threads):
     clock = SystemClock()
     clock.time(), clock.monotonic(), clock.wait(threading.Event(), 0)
-    assert clock_threads() == []
+    assert new_threads("caesar-clock") == []
     clock.close()
-    assert clock_threads() == []
+    assert new_threads("caesar-clock") == []
 
 
-def test_all_callbacks_share_one_daemon_thread(system_clock):
+def test_all_callbacks_share_one_daemon_thread(system_clock, new_threads):
     done = threading.Semaphore(0)
     for _ in range(10):
         system_clock.call_at(system_clock.monotonic(), done.release)
     for _ in range(10):
         assert done.acquire(timeout=WITHIN_S)
-    (thread,) = clock_threads()
+    (thread,) = new_threads("caesar-clock")
     assert thread.daemon
 
 
@@ -191,10 +187,10 @@ def test_tidying_up_loses_and_reorders_nothing(system_clock):
     assert order == list(range(1000, 0, -1))
 
 
-def test_close_ends_a_waiting_thread_and_drops_what_is_scheduled():
+def test_close_ends_a_waiting_thread_and_drops_what_is_scheduled(new_threads):
     clock, calls = SystemClock(), []
     clock.call_at(clock.monotonic() + HOUR_S, lambda: calls.append(1))
-    (thread,) = clock_threads()
+    (thread,) = new_threads("caesar-clock")
     clock.close()
     assert not thread.is_alive()
     assert calls == []

@@ -266,6 +266,8 @@ def test_a_process_that_was_silent_stops_what_is_not_its_any_more(make_process, 
     first = make_process(backend)
     followed = first.follow()
     gate.wait_until_reached()
+    # it is written beside the run, and no more once the job is another's
+    eventually(lambda: list(stores[1].records(followed.job.id)))
     stores[1].renew("another", 3600)
     stores[1].claim(followed.job.id, "another", attempt=1)
     first.runner._detached._stop_what_was_taken()
@@ -360,6 +362,18 @@ def test_a_run_in_another_process_is_cancelled(make_process, drain, in_thread):
     gate.wait_until_reached()
     assert second.runner.cancel_stored(followed.job.id).cancel_requested
     assert events_of(drain(followed)) == [QUEUED, Failed(CANCELLED)]
+    assert backend.script.cancels == 1
+
+
+def test_a_run_whose_job_another_process_deletes_is_stopped(make_process, stores, eventually):
+    """Although nothing is left that asks it to stop."""
+    gate = Gate()
+    backend = scripted_backend([gate, *ANSWER], durable=True)
+    process = make_process(backend)
+    followed = process.follow()
+    gate.wait_until_reached()
+    stores[1].delete(followed.job.id)
+    eventually(lambda: process.runner.running == 0)
     assert backend.script.cancels == 1
 
 

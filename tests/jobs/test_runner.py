@@ -46,6 +46,7 @@ from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
+from caesar_server.store.quotas import Quota
 from caesar_server.testing import Gate, scripted_backend
 
 WITHIN_S = 20.0
@@ -55,10 +56,6 @@ ANSWER = [ContentDelta("a"), ChoiceFinished(), Completed()]
 
 def events_of(records: Sequence[Record]) -> list[Event]:
     return [record.event for record in records]
-
-
-def run_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("caesar-")]
 
 
 def is_last(event: Event) -> bool:
@@ -87,7 +84,7 @@ class CannotOpen(Backend):
 # The two roads
 
 
-def test_inline_runs_in_this_thread_and_starts_none(make_parts):
+def test_inline_runs_in_this_thread_and_starts_none(make_parts, new_threads):
     threads: list[int] = []
 
     def note(context: Context) -> None:
@@ -96,7 +93,7 @@ def test_inline_runs_in_this_thread_and_starts_none(make_parts):
     parts = make_parts([note, *ANSWER])
     assert events_of(parts.inline()) == [QUEUED, *ANSWER]
     assert threads == [threading.get_ident()]
-    assert run_threads() == []
+    assert new_threads("caesar-") == []
 
 
 def test_a_followed_job_runs_in_the_pool(make_parts, drain):
@@ -110,10 +107,10 @@ def test_a_followed_job_runs_in_the_pool(make_parts, drain):
     assert threads[0].startswith("caesar-run")
 
 
-def test_no_thread_starts_before_the_first_pooled_job(make_parts):
+def test_no_thread_starts_before_the_first_pooled_job(make_parts, new_threads):
     parts = make_parts(ANSWER)
     parts.new()
-    assert run_threads() == []
+    assert new_threads("caesar-") == []
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -172,7 +169,7 @@ def test_prepare_finds_the_backend_and_makes_the_request_fit(make_parts):
 
 def test_prepare_starts_and_stores_nothing(make_parts):
     class NoStore(MemoryStore):
-        def create(self, job: Job, *, wait: bool = True) -> None:
+        def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
             raise AssertionError
 
     backend = scripted_backend(ANSWER)
@@ -364,7 +361,7 @@ class FailingStore(MemoryStore):
         super().__init__()
         self.methods = methods
 
-    def create(self, job: Job, *, wait: bool = True) -> None:
+    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
         self._fail("create")
         super().create(job)
 
@@ -745,7 +742,9 @@ def test_draining_does_not_hold_up_the_close(make_parts, drain, clock):
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_close_cancels_all_runs_and_leaves_no_thread(make_parts, drain, store, durable):
+def test_close_cancels_all_runs_and_leaves_no_thread(
+    make_parts, drain, store, durable, new_threads
+):
     gate = Gate()
     parts = make_parts([gate, *ANSWER], durable=durable)
     running = [parts.follow() for _ in range(4)]
@@ -753,7 +752,7 @@ def test_close_cancels_all_runs_and_leaves_no_thread(make_parts, drain, store, d
         gate.wait_until_reached()
     parts.runner.close()
     assert parts.runner.running == 0
-    assert run_threads() == []
+    assert new_threads("caesar-") == []
     for followed in running:
         assert events_of(drain(followed)) == [QUEUED, Failed(SHUTDOWN)]
         stored = events_of(store.records(followed.job.id))
@@ -775,7 +774,7 @@ def test_a_closed_runner_takes_nothing_new(make_parts, store, road):
     assert parts.runner.running == 0
 
 
-def test_close_does_not_wait_for_slow_readers(make_parts):
+def test_close_does_not_wait_for_slow_readers(make_parts, new_threads):
     endless_backend = scripted_backend(endless)
     parts = make_parts(
         {"endless": endless_backend, "short": scripted_backend(ANSWER)}, feed_events=3
@@ -785,7 +784,7 @@ def test_close_does_not_wait_for_slow_readers(make_parts):
     endless_backend.script.wait_for(lambda script: script.yielded >= 2)
     parts.runner.close()
     assert parts.runner.running == 0
-    assert run_threads() == []
+    assert new_threads("caesar-") == []
 
 
 def test_close_waits_for_inline_runs(make_parts, in_thread):
@@ -806,7 +805,7 @@ def test_close_waits_for_inline_runs(make_parts, in_thread):
     assert events_of(running.result(WITHIN_S)) == [QUEUED, Failed(SHUTDOWN)]
 
 
-def test_close_gives_up_on_a_run_that_does_not_end(make_parts, caplog, eventually):
+def test_close_gives_up_on_a_run_that_does_not_end(make_parts, caplog, eventually, new_threads):
     release = threading.Event()
     deaf = scripted_backend([lambda context: release.wait(WITHIN_S) and None, *ANSWER])
     parts = make_parts(deaf)
@@ -818,16 +817,18 @@ def test_close_gives_up_on_a_run_that_does_not_end(make_parts, caplog, eventuall
     release.set()
     eventually(lambda: parts.runner.running == 0)
     parts.runner.close()
-    assert run_threads() == []
+    assert new_threads("caesar-") == []
 
 
-def test_close_of_a_runner_that_never_ran_starts_no_thread(make_parts):
+def test_close_of_a_runner_that_never_ran_starts_no_thread(make_parts, new_threads):
     parts = make_parts(ANSWER)
     parts.runner.close()
-    assert run_threads() == []
+    assert new_threads("caesar-") == []
 
 
-def test_a_close_in_the_midst_of_new_jobs_loses_none(make_parts, in_thread, drain, store):
+def test_a_close_in_the_midst_of_new_jobs_loses_none(
+    make_parts, in_thread, drain, store, new_threads
+):
     for _ in range(20):
         backend = scripted_backend(endless)
         parts = make_parts(backend, limit=64)
@@ -853,7 +854,7 @@ def test_a_close_in_the_midst_of_new_jobs_loses_none(make_parts, in_thread, drai
                 assert drain(followed)[-1].event == Failed(SHUTDOWN)
                 assert store.job(job.id).status == "failed"
         assert parts.runner.running == 0
-        assert run_threads() == []
+        assert new_threads("caesar-") == []
 
 
 # Many at a time

@@ -161,6 +161,9 @@ class Live:
             variables |= environment(flags)
         else:
             command += flags
+            if any(flag.startswith("--workers") for flag in flags) and "--store" not in flags:
+                # several processes share no memory
+                command += ("--store", f"sqlite:///{folder}/jobs.sqlite3")
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 command,
@@ -284,6 +287,12 @@ def start(tmp_path: Path, host: str) -> Iterator[Callable[..., Live]]:
     yield start_one
     for server in servers:
         server.end()
+
+
+@pytest.fixture(scope="session")
+def live() -> type[Live]:
+    """What starts a server of several tests: called with a folder and flags; end it."""
+    return Live
 
 
 @pytest.fixture

@@ -203,3 +203,13 @@ def test_gevent_answers_what_is_no_request_with_openais_error_object(start, read
         head, _, body = read(sock).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
     assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("host", ["gthread", "gevent"])
+def test_a_client_that_sends_all_of_a_refused_body_still_hears_why(start, read):
+    server = start("--max-body-bytes", "100000")
+    for _ in range(5):
+        # blocks until the server has taken nearly all of it, whatever it has said meanwhile
+        refused = read(server.send_raw(b" " * 12_000_000))
+        assert refused.startswith(b"HTTP/1.1 413 ")
+        assert b'"code":"body_too_large"' in refused.replace(b": ", b":")

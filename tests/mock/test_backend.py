@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesar_server.contract import (
+    BrainstormRequest,
     ChatRequest,
     ChoiceFinished,
     Completed,
@@ -22,10 +23,12 @@ from caesar_server.contract import (
     Failed,
     FollowUpRequest,
     InvalidRequestError,
+    LoopFinished,
     Message,
     Part,
     ProgressNoted,
     Request,
+    RequestLogged,
     ResearchRequest,
     ResultFound,
     Sampling,
@@ -52,6 +55,13 @@ FIXTURES = {
             {"id": "b", "title": "B", "url": "v", "score": 0.5},
         ],
         "text": "So it is [1].",
+    },
+    "vague": {"questions": [{"question": "Where?", "options": ["Here", "There"]}]},
+    "deep": {
+        "results": [{"id": "a", "title": "A", "url": "u"}],
+        "requests": [{"url": "https://api.example.org/a", "result": 0}],
+        "loops": 2,
+        "text": "Yes.",
     },
     "refuse": {"error": {"message": "no", "code": "nope", "status": 403}},
     "break": {"text": "half an", "error": {"message": "gone", "status": 502}},
@@ -94,9 +104,8 @@ def test_a_prompt_of_the_file_gets_its_text_word_by_word(ask: Ask) -> None:
     assert ask(complete("hi")) == [
         ContentDelta("Hello,"),
         ContentDelta(" world!"),
-        UsageCounted(completion_tokens=2),
+        UsageCounted(prompt_tokens=1, completion_tokens=2),
         ChoiceFinished(),
-        UsageCounted(prompt_tokens=1),
         Completed(),
     ]
 
@@ -197,21 +206,41 @@ def test_a_chat_is_about_its_last_user_message_and_counts_them_all(ask: Ask) -> 
     assert usage(events) == (6, 4)
 
 
-@pytest.mark.parametrize(
-    ("request_", "param"),
-    [
-        (ChatRequest(messages=(message("system", "hi"),)), "messages"),
-        (CompletionRequest(prompts=("fine", (1, 2))), "prompt"),
-        (FollowUpRequest(content="a", query="b", answer="c"), None),
-    ],
-)
-def test_what_it_does_not_take_is_refused_before_anything_is_said(
-    request_: Request, param: str | None
-) -> None:
-    events = MockBackend().run(request_, make_context())
+def test_a_chat_of_nobody_is_refused_before_anything_is_said() -> None:
+    events = MockBackend().run(ChatRequest(messages=(message("system", "hi"),)), make_context())
     with pytest.raises(InvalidRequestError) as caught:
         next(events)
-    assert caught.value.param == param
+    assert caught.value.param == "messages"
+
+
+def test_token_ids_are_a_prompt_of_their_numbers() -> None:
+    request = CompletionRequest(prompts=("fine", (15496, 995)), echo=True)
+    events = collect_events(MockBackend(), request)
+    assert texts(events) == {0: "finefine", 1: "15496 99515496 995"}
+    assert usage(events) == (3, 3)
+
+
+def test_a_follow_up_is_about_its_content(ask: Ask) -> None:
+    assert texts(ask(FollowUpRequest(content="hi", query="b", answer="c"))) == {0: "Hello, world!"}
+    assert texts(ask(FollowUpRequest(content="So?", query="b", answer="c"))) == {0: "So?"}
+
+
+def test_a_brainstorm_gets_the_questions_of_the_reply(ask: Ask) -> None:
+    questions = [{"question": "Where?", "options": ["Here", "There"]}]
+    assert ask(BrainstormRequest(query="vague")) == [Completed({"questions": questions})]
+    assert ask(BrainstormRequest(query="clear")) == [Completed({"questions": []})]
+    assert ask(BrainstormRequest(query="refuse"))[-1] == ask(complete("refuse"))[-1]
+
+
+def test_third_party_calls_and_loops_are_reported(ask: Ask) -> None:
+    events = ask(ResearchRequest(query="deep"))
+    assert events[:4] == [
+        ResultFound("a", "A", "u"),
+        RequestLogged("https://api.example.org/a", response_status=200, result_id="a"),
+        LoopFinished(1),
+        LoopFinished(2),
+    ]
+    assert events[-1] == Completed({"loops_consumed": 2})
 
 
 def test_the_same_request_gets_the_same_events_with_any_seed(ask: Ask) -> None:

@@ -43,8 +43,11 @@ def user(content: object) -> dict[str, object]:
     [
         ({"prompt": "a"}, "a", ("a",)),
         ({"prompt": ["a", "b"]}, "a", ("a", "b")),
-        ({"prompt": [1, 2]}, None, ()),
-        ({"prompt": [[1], [2]]}, None, ()),
+        ({"prompt": [1, 2]}, "1 2", ("1 2",)),
+        ({"prompt": [[1, 2], "a", [3]]}, "1 2", ("1 2", "a", "3")),
+        ({"prompt": [1, "a"]}, None, ()),
+        ({"prompt": [[]]}, None, ()),
+        ({"prompt": [True]}, None, ()),
         ({"prompt": []}, None, ()),
         ({"body": {"prompt": "wrapped"}}, "wrapped", ("wrapped",)),
         ({"messages": [user("a"), {"role": "assistant", "content": "b"}]}, "a", ()),
@@ -74,7 +77,7 @@ def test_the_rest_of_a_call() -> None:
         method="post",
         path="/v1/completions",
         raw_path="/t/x/v1/completions?a=1",
-        headers={"X-Team": "blue"},
+        headers={"x-team": "blue"},
         body=json.dumps(body).encode(),
         scope="x",
         call_id="x-1",
@@ -140,7 +143,7 @@ def test_the_turn_counts_answers_before_the_last_question(roles: str, turn: int)
     ("request_", "prompt"),
     [
         (CompletionRequest(prompts=("a", "b")), "a"),
-        (CompletionRequest(prompts=((1, 2),)), None),
+        (CompletionRequest(prompts=((1, 2),)), "1 2"),
         (ChatRequest(messages=(Message(role="user", parts=(Part(text="a"),)),)), "a"),
         (ResearchRequest(query="a"), "a"),
         (FollowUpRequest(content="a", query="b", answer="c"), "a"),
@@ -157,6 +160,74 @@ def test_only_what_a_backend_answers_asks_for_an_answer() -> None:
     assert asks_for_answer(posted({"prompt": "a"}))
     assert not asks_for_answer(posted([1]))
     assert not asks_for_answer(call_from_http(method="GET", path="/compat/models", headers={}))
+
+
+def native(path: str, body: object = None, method: str = "POST", **more: Any) -> Call:
+    data = b"" if body is None else json.dumps(body).encode()
+    path, _, query = path.partition("?")
+    raw_path = f"{path}?{query}" if query else path
+    headers = more.get("headers", {})
+    return call_from_http(method=method, path=path, headers=headers, body=data, raw_path=raw_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "asks"),
+    [
+        ("/research", True),
+        ("/agents/research", True),
+        ("/research/brainstorm", True),
+        ("/research/7/chat", True),
+        ("/agents/research/7/chat", True),
+        ("/research/7/updates", False),
+        ("/research/7/cancel", False),
+        ("/research/files", False),
+        ("/research/collections", False),
+        ("/research/files/chat", False),
+        ("/agents/auth", False),
+    ],
+)
+def test_what_a_backend_answers_of_caesars_own_routes(path: str, asks: bool) -> None:
+    assert asks_for_answer(native(path, {"query": "q", "content": "c"})) is asks
+    assert not asks_for_answer(native(path, method="GET"))
+
+
+def test_a_research_request_has_its_parameters_as_metadata() -> None:
+    body = {"query": "q", "model": "gpt-5.2", "compute_units": 2, "files": ["f"]}
+    call = native("/research", body)
+    assert (call.prompt, call.query, call.model) == ("q", "q", "gpt-5.2")
+    assert call.metadata == {"compute_units": 2, "reasoning_loops": 2, "files": ["f"]}
+    both = native("/research", {"query": "q", "compute_units": 2, "reasoning_loops": 5})
+    assert both.metadata["reasoning_loops"] == 5
+
+
+def test_a_follow_up_has_its_content_as_prompt_and_no_query() -> None:
+    call = native("/research/7/chat", {"content": "And then?", "snippets": ["s"]})
+    assert (call.prompt, call.query, call.messages) == ("And then?", None, ())
+    assert call.metadata == {"snippets": ["s"]}
+
+
+def test_an_update_and_a_get_have_no_prompt() -> None:
+    assert native("/research/7/updates", {"update_content": "Be quick"}).prompt is None
+    assert native("/research/7", method="GET").prompt is None
+
+
+SSE = {"accept": "text/event-stream"}
+
+
+@pytest.mark.parametrize(
+    ("call", "stream"),
+    [
+        (native("/research/7/events", method="GET", headers=SSE), True),
+        (native("/research/7/events", method="GET"), False),
+        (native("/research/7", method="GET", headers=SSE), False),
+        (native("/research/7/chat/8/stream", method="GET"), True),
+        (native("/agents/research?stream=true", {"query": "q"}), True),
+        (native("/agents/research?stream=false", {"query": "q"}), False),
+        (native("/research", {"query": "q"}, headers=SSE), False),
+    ],
+)
+def test_a_stream_is_asked_for_by_path_query_or_accept(call: Call, stream: bool) -> None:
+    assert call.stream is stream
 
 
 JSON = st.recursive(

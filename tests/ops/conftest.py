@@ -15,6 +15,9 @@ from caesar_server.contract import (
     ContentDelta,
     Event,
     LogprobToken,
+    RequestLogged,
+    ResultFound,
+    SourceStored,
     TopLogprob,
     UsageCounted,
 )
@@ -25,7 +28,12 @@ from caesar_server.testing import scripted_backend
 
 def answer(request: Any) -> Iterator[Event]:
     """Answer every choice with two words, with log probabilities if they are asked for."""
-    top = request.sampling.logprobs
+    sampling = getattr(request, "sampling", None)
+    top = None if sampling is None else sampling.logprobs
+    if request.type == "research":
+        yield ResultFound("r1", "Surface codes", "https://example.org", 0.9, 1)
+        yield SourceStored("r1", raw="<p>codes</p>")
+        yield RequestLogged("https://example.org", response_status=200, result_id="r1")
     for choice in range(request.choices):
         for word in ("Error ", "correction"):
             alternatives = (TopLogprob(word, -0.25), TopLogprob("Other", -2.0))

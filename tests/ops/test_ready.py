@@ -6,14 +6,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 from flask import Flask
 
 from caesar_server.app import create_app
-from caesar_server.blueprints.ops.readiness import HealthChecks
-from caesar_server.contract import Backend, ChoiceFinished, Completed, ContentDelta, Health
+from caesar_server.blueprints.ops.readiness import HealthChecks, ReadinessView
+from caesar_server.contract import (
+    Backend,
+    BackendUnavailableError,
+    ChoiceFinished,
+    Completed,
+    ContentDelta,
+    Health,
+    option,
+)
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.store.base import StoreError
@@ -87,15 +96,93 @@ def test_ready(app_of: AppOf) -> None:
                 "other": {"status": "degraded", "message": "slow"},
             },
             "store": {"status": "ok", "message": ""},
+            "files": {"status": "ok", "message": ""},
             "failed": {},
             "warnings": [],
         },
     )
 
 
-def test_ready_before_anything_was_loaded(app_of: AppOf) -> None:
-    status, body = look(app_of(good=backend(), load=False))
-    assert (status, body["backends"]) == (200, {})
+def test_first_look_loads_the_default_backend_alone(app_of: AppOf) -> None:
+    status, body = look(app_of(good=backend(), other=backend(), load=False))
+    assert (status, body["backends"]) == (200, {"good": {"status": "ok", "message": ""}})
+
+
+@dataclass(frozen=True)
+class PrefixOptions:
+    prefix: str = option("", help="The words to begin with.")
+
+
+class Picky(ScriptedBackend):
+    script = scripted_backend(HELLO).script
+    options_schema = PrefixOptions
+
+
+class Unmade(Picky):
+    def __init__(self, options: Any) -> None:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("kind", "option_name", "reason"),
+    [
+        (
+            Picky,
+            "prefx",
+            "its options are wrong: backends.b.prefx: unknown; did you mean backends.b.prefix?",
+        ),
+        (Unmade, "prefix", "the constructor raised RuntimeError"),
+    ],
+)
+def test_default_backend_that_cannot_be_loaded_is_told_before_any_request(
+    kind: type[Backend], option_name: str, reason: str
+) -> None:
+    settings = Settings(default_backend="b", backends={"b": {option_name: "x"}})
+    app = create_app(settings, Registry.of({"b": kind}, settings))
+    for _ in range(2):
+        status, body = look(app)
+        assert (status, body["backends"], body["failed"]) == (503, {}, {"b": reason})
+        assert body["reasons"] == [f"the default backend b could not be loaded: {reason}"]
+    app.extensions["caesar_server"].close()
+
+
+def test_default_backend_that_loads_long_is_not_ready_and_loaded_once(app_of: AppOf) -> None:
+    gate, opened = threading.Event(), []
+
+    class Slow(ScriptedBackend):
+        script = scripted_backend(HELLO).script
+
+        def open(self) -> None:
+            opened.append(1)
+            gate.wait(LONG_S)
+
+    app = app_of(slow=Slow, load=False)
+    view = ReadinessView(limit_s=0.01)
+    app.add_url_rule("/hasty", view_func=view.show_readiness)
+    for _ in range(3):
+        reply = app.test_client().get("/hasty")
+        assert (reply.status_code, reply.json["backends"]) == (503, {})
+        assert reply.json["reasons"] == ["the default backend slow is being loaded"]
+    gate.set()
+    app.extensions["caesar_server"].registry.load("slow")
+    assert look(app)[0] == 200
+    assert opened == [1]
+
+
+def test_default_backend_that_failed_for_now_is_tried_again(app_of: AppOf) -> None:
+    outcomes = [BackendUnavailableError("not yet"), None]
+
+    class Late(ScriptedBackend):
+        script = scripted_backend(HELLO).script
+
+        def open(self) -> None:
+            if error := outcomes.pop(0):
+                raise error
+
+    app = app_of(late=Late, load=False)
+    status, body = look(app)
+    assert (status, body["failed"]) == (503, {"late": "open(): not yet"})
+    assert look(app)[0] == 200
 
 
 def test_default_backend_that_is_down_is_the_reason(app_of: AppOf) -> None:

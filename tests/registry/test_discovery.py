@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from caesar_server.errors import SettingsError
 from caesar_server.registry import Candidate, Registry, discover, extra_candidates
+from caesar_server.registry.files import load_class
 from caesar_server.settings import Settings
 
 
@@ -123,3 +127,31 @@ def test_backend_that_is_not_allowed_is_never_imported(site, good_module) -> Non
     assert report.state == "disabled"
     assert "allowed_backends" in report.reason
     assert "shy_module" not in sys.modules
+
+
+def test_two_files_are_not_looked_for_at_once(tmp_path, monkeypatch) -> None:
+    """What Python knows of folders is the process's: to forget it twice at once fails."""
+    lone = threading.Lock()
+    two_came = threading.Event()
+
+    def forget() -> None:
+        if not lone.acquire(blocking=False):
+            two_came.set()
+            return
+        two_came.wait(0.2)
+        lone.release()
+
+    monkeypatch.setattr(importlib, "invalidate_caches", forget)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("race_one", "race_two"):
+        (tmp_path / f"{name}.py").write_text(
+            "from caesar_server.contract import Backend\n"
+            "class One(Backend):\n    def run(self, request, context):\n        return iter(())\n"
+        )
+    with ThreadPoolExecutor(2, thread_name_prefix="test") as pool:
+        found = [
+            pool.submit(load_class, tmp_path / f"{name}.py", "One")
+            for name in ("race_one", "race_two")
+        ]
+        assert [one.result().__module__ for one in found] == ["race_one", "race_two"]
+    assert not two_came.is_set()

@@ -169,6 +169,44 @@ def test_wrong_options_fail_the_backend_with_all_of_them(backend_class) -> None:
     assert "caesar-server backends greeter" in report.hint
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    path: str = option(help="Where it is.")
+    size: int = option(1, help="How many.")
+
+
+def test_options_that_are_set_are_checked_without_making_anything(backend_class) -> None:
+    def fail(self, options) -> None:
+        raise AssertionError("made")
+
+    made = {"__init__": fail}
+    backends = {
+        "greeter": backend_class(options_schema=GreetingOptions, **made),
+        "model": backend_class(options_schema=ModelOptions, **made),
+        "odd": backend_class(options_schema=int, **made),
+    }
+    settings = Settings(
+        default_backend="greeter",
+        backends={"greeter": {"greting": "Hi", "size": 9}, "odd": {"a": 1}},
+        models={
+            "fine": ModelRoute(backend="model", options={"path": "x"}),
+            "part": ModelRoute(backend="model", options={"sze": 1}),
+            "more": ModelRoute(backend="greeter", options={"api_key": 5}),
+        },
+    )
+    registry = Registry.of(backends, settings)
+    assert registry.wrong_options("greeter") == (
+        "backends.greeter.greting: unknown; did you mean backends.greeter.greeting?",
+        "backends.greeter.size: expected 1 to 3, got 9",
+        "models.more.options.api_key: expected string, got another value",
+    )
+    assert registry.wrong_options("model") == (
+        "models.part.options.sze: unknown; did you mean models.part.options.size?",
+    )
+    with pytest.raises(BackendLoadError):
+        registry.wrong_options("odd")
+
+
 def test_options_that_open_finds_wrong_are_told_without_a_traceback(backend_class, caplog) -> None:
     def open_(self) -> None:
         raise OptionsError(["folder: /nowhere: No such file or directory"])

@@ -163,7 +163,7 @@ def test_names_that_no_backend_has_are_warned_of(registry_of) -> None:
     )
     assert registry.warnings == (
         "allowed_backends: no backend is called 'research'; known: echo",
-        "backends: no backend is called 'ehco'; did you mean 'echo'?",
+        "backends.ehco: no backend is called 'ehco'; did you mean 'echo'?",
     )
 
 
@@ -227,3 +227,29 @@ def test_models_are_listed_without_opening(backend_class) -> None:
         "gpt-4",
     ]
     assert registry.models()[2] == Model("many/a", 5, "me")
+
+
+@pytest.mark.parametrize("unknown_model", ["default", "reject"])
+def test_model_is_found_by_each_name_that_is_claimed(backend_class, unknown_model) -> None:
+    def fail(self):
+        raise AssertionError("opened")
+
+    backends = {
+        "any": backend_class(open=fail),
+        "two": backend_class(open=fail, models=lambda self: [Model("a", 5, "me"), Model("b")]),
+        "ill": backend_class(open=fail, models=lambda self: 1 / 0),
+        "broken": backend_class(__init__=fail),
+    }
+    routes = {
+        "gpt-*": ModelRoute(backend="any"),
+        "fix-*": ModelRoute(backend="two", model="a"),
+        "two-*": ModelRoute(backend="two"),
+        "bad-*": ModelRoute(backend="broken", model=""),
+    }
+    settings = Settings(default_backend="any", models=routes, unknown_model=unknown_model)
+    registry = Registry.of(backends, settings)
+    assert registry.model("two/a") == Model("two/a", 5, "me")
+    for name in ("caesar-research", "any", "any/x/y", "two", "ill/x", "gpt-3", "fix-1"):
+        assert registry.model(name) == Model(name)
+    for name in ("llama", "llama/any", "two/c", "two-c", "broken/x", "bad-1", ""):
+        assert registry.model(name) is None

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from email import message_from_bytes
 from email.message import Message
@@ -66,16 +68,50 @@ class Distribution:
             return {name.partition("/")[2] for name in archive.getnames()}
 
 
+MADE_BY_TOOLS = (
+    ".git",
+    ".venv",
+    ".wheels",
+    "*.egg-info",
+    "build",
+    "dist",
+    "node_modules",
+    ".*_cache",
+    ".hypothesis",
+    "__pycache__",
+    "_build",
+    "_generated",
+)
+
+
+@pytest.fixture(scope="session")
+def copied() -> Callable[[Path], Path]:
+    """Copy the sources, and nothing that tools made of them, to a new folder; gives it back."""
+
+    def copy(folder: Path) -> Path:
+        shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*MADE_BY_TOOLS))
+        return folder
+
+    return copy
+
+
 @pytest.fixture(scope="session")
 def distributions(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    once: Callable[..., Path],
+    copied: Callable[[Path], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Distribution]:
     """The distributions of this repository: built now, or those of ``--dist-dir``."""
-    folder = request.config.getoption("--dist-dir")
-    if folder is None:
-        folder = tmp_path_factory.mktemp("dist")
+
+    def build(folder: Path) -> None:
+        # of a copy: a build puts files beside the sources, which other tests look at meanwhile
+        sources = copied(tmp_path_factory.mktemp("sources") / "copy")
         for source in projects().values():
-            run(sys.executable, "-m", "build", "--outdir", folder, source, cwd=ROOT)
+            place = sources / source.relative_to(ROOT)
+            run(sys.executable, "-m", "build", "--outdir", folder, place, cwd=sources)
+
+    folder = request.config.getoption("--dist-dir") or once("dist", build)
     return {
         name: Distribution.find(name, source, folder.resolve())
         for name, source in projects().items()
@@ -104,15 +140,15 @@ WITHOUT_DEPENDENCIES = "caesar_backend_local_llm"
 
 
 @pytest.fixture(scope="session")
-def environment(
-    distributions: dict[str, Distribution], tmp_path_factory: pytest.TempPathFactory
-) -> Environment:
+def environment(distributions: dict[str, Distribution], once: Callable[..., Path]) -> Environment:
     """A fresh environment with the wheels of the server and of its backends."""
-    folder = tmp_path_factory.mktemp("clean")
-    venv.create(folder, with_pip=False)
-    wheels = {name: distribution.wheel for name, distribution in distributions.items()}
-    alone = wheels.pop(WITHOUT_DEPENDENCIES)
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
-    run(*pip, "install", "--quiet", *wheels.values(), cwd=folder)
-    run(*pip, "install", "--quiet", "--no-deps", alone, cwd=folder)
-    return Environment(folder)
+
+    def install(folder: Path) -> None:
+        venv.create(folder, with_pip=False)
+        wheels = {name: distribution.wheel for name, distribution in distributions.items()}
+        alone = wheels.pop(WITHOUT_DEPENDENCIES)
+        pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
+        run(*pip, "install", "--quiet", *wheels.values(), cwd=folder)
+        run(*pip, "install", "--quiet", "--no-deps", alone, cwd=folder)
+
+    return Environment(once("clean", install))

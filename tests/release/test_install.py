@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: What some modules are for, and who uses them has.  Two further ones are not imported but run, by
 #: Python and by Alembic.
-OPTIONAL = ("gevent", "jmespath", "psycopg", "pytest", "yaml")
+OPTIONAL = ("boto3", "botocore", "gevent", "jmespath", "psycopg", "pytest", "yaml")
 IMPORT_ALL = f"""
 import importlib, pkgutil, caesar_server
 for module in pkgutil.walk_packages(caesar_server.__path__, "caesar_server."):

@@ -6,41 +6,23 @@ import os
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-MADE_BY_TOOLS = (
-    ".git",
-    ".venv",
-    ".wheels",
-    "*.egg-info",
-    "build",
-    "dist",
-    "node_modules",
-    ".*_cache",
-    "__pycache__",
-    "_build",
-)
-
-
-def copied(root: Path, folder: Path) -> Path:
-    shutil.copytree(root, folder, ignore=shutil.ignore_patterns(*MADE_BY_TOOLS))
-    return folder
-
 
 @pytest.fixture
-def clone(root: Path, tmp_path: Path) -> Path:
-    return copied(root, tmp_path / "clone")
+def clone(copied: Callable[[Path], Path], tmp_path: Path) -> Path:
+    return copied(tmp_path / "clone")
 
 
 @pytest.fixture(scope="module")
-def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(copied: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone in which ``make run`` has installed all that it needs."""
-    folder = copied(root, tmp_path_factory.mktemp("installed") / "clone")
+    folder = copied(tmp_path_factory.mktemp("installed") / "clone")
     ready = make(folder, ".venv/.run-ready")
     assert ready.returncode == 0, ready.stderr
     return folder

@@ -13,6 +13,7 @@ from caesar_server.settings import (
     ModelRoute,
     Settings,
     check_exposure,
+    check_host,
     environment_name,
     flag_name,
     is_loopback,
@@ -66,6 +67,19 @@ def test_repr_shows_no_option_of_a_backend() -> None:
 def test_loopback_needs_no_permission(host) -> None:
     assert is_loopback(host)
     check_exposure(Settings(host=host), has_keys=False)
+
+
+@pytest.mark.parametrize(
+    "host", ["unix:/run/s.sock", "/run/s.sock", "http://127.0.0.1", "127.0.0.1:80", "[::1]:80"]
+)
+def test_what_is_more_than_a_host_is_refused_as_such(host) -> None:
+    with pytest.raises(SettingsError, match=r"is no address; .*Your own gunicorn"):
+        check_host(Settings(host=host))
+
+
+@pytest.mark.parametrize("host", ["", "::", "[::1]", "fe80::1%eth0", "10.0.0.1", "example.com"])
+def test_addresses_and_names_are_hosts(host) -> None:
+    check_host(Settings(host=host))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Engine, make_url
 
 from caesar_server.contract import CompletionRequest, ContentDelta
-from caesar_server.store.base import Job, Record
+from caesar_server.store.base import Job, Record, Store
+from caesar_server.store.memory import MemoryStore
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.revisions import upgrade
 from caesar_server.store.sql.schema import metadata
@@ -75,6 +76,15 @@ def open_store() -> Iterator[Callable[..., SqlStore]]:
         store.close()
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """A store of each kind in its turn, empty."""
+    kind = request.param
+    store = MemoryStore() if kind == "memory" else SqlStore(request.getfixturevalue(kind))
+    yield store
+    store.close()
+
+
 @pytest.fixture
 def new_job() -> Callable[..., Job]:
     def make(id: str = "job", **fields: Any) -> Job:
@@ -109,3 +119,38 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+class Forgetful(PostgresDatabase):
+    """Loses the connection just after some commits, before they are heard of."""
+
+    losses = 0
+    before_commit = False
+
+    def writing_engine(self) -> Engine:
+        engine = super().writing_engine()
+        commit = engine.dialect.do_commit
+
+        def lose(connection: Any) -> None:
+            if not self.before_commit:
+                commit(connection)
+            if self.losses > 0:
+                self.losses -= 1
+                connection.dbapi_connection.close()
+                raise psycopg.OperationalError("server closed the connection unexpectedly")
+            if self.before_commit:
+                commit(connection)
+
+        engine.dialect.do_commit = lose  # type: ignore[method-assign]
+        return engine
+
+
+@pytest.fixture
+def forgetful(postgres: PostgresDatabase) -> Forgetful:
+    return Forgetful(postgres.writing_engine().url)
+
+
+@pytest.fixture(params=[False, True], ids=["after the commit", "before the commit"])
+def losing(request: pytest.FixtureRequest, forgetful: Forgetful) -> Forgetful:
+    forgetful.before_commit = request.param
+    return forgetful

@@ -64,6 +64,16 @@ def test_postgres_is_opened_by_its_url(postgres_url: str) -> None:
         store.close()
 
 
+def test_sqlite_in_memory_is_not_made_a_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (open_store, prepare_store):
+        with pytest.raises(SettingsError, match=r"store: SQLite .* say memory"):
+            call(Settings(store="sqlite:///:memory:"))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "store",
     [

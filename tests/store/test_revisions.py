@@ -12,7 +12,22 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from caesar_server.store.base import Job, StoreError
+from caesar_server.contract import (
+    ChatRequest,
+    Completed,
+    CompletionRequest,
+    ContentDelta,
+    LoopFinished,
+    Message,
+    ResearchRequest,
+    SourceStored,
+    Started,
+)
+from caesar_server.contract.context import Update
+from caesar_server.contract.events import event_to_json
+from caesar_server.store.base import Job, Record, StoreError
+from caesar_server.store.owned.base import OwnedSession
+from caesar_server.store.quotas import Standing
 from caesar_server.store.sql.revisions import (
     check_revision,
     downgrade,
@@ -20,6 +35,7 @@ from caesar_server.store.sql.revisions import (
     revisions,
     upgrade,
 )
+from caesar_server.store.sql.rows import encode
 from caesar_server.store.sql.schema import REVISION, VERSION_TABLE, metadata
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
@@ -60,13 +76,15 @@ def test_migrations_make_the_tables_that_the_server_works_with(database: Any) ->
         )
         assert compare_metadata(context, metadata) == []
         indices = {
-            index["name"]: index["column_names"]
-            for index in inspect(connection).get_indexes("caesar_jobs")
+            index["name"]: (index["column_names"], bool(index["unique"]))
+            for table in metadata.tables
+            for index in inspect(connection).get_indexes(table)
         }
     engine.dispose()
     assert indices == {
-        index.name: [column.name for column in index.columns]
-        for index in metadata.tables["caesar_jobs"].indexes
+        index.name: ([column.name for column in index.columns], bool(index.unique))
+        for table in metadata.tables.values()
+        for index in table.indexes
     }
 
 
@@ -103,6 +121,118 @@ def test_a_new_file_may_be_made_by_many_at_once(tmp_path: Path) -> None:
         for one in [pool.submit(upgrade, database) for _ in range(8)]:
             one.result()
     check_revision(database)
+
+
+# from the first revision to the second, with jobs
+
+
+def execute(database: Any, statement: str, **values: Any) -> list[Any]:
+    engine = database.writing_engine()
+    try:
+        with engine.begin() as connection:
+            result = connection.execute(text(statement), values)
+            return list(result.scalars()) if result.returns_rows else []
+    finally:
+        engine.dispose()
+
+
+OLD = {
+    "completion": CompletionRequest(prompts=("p",)),
+    "chat": ChatRequest(messages=(Message(role="user"),)),
+    # in JSON that only Python reads
+    "research": ResearchRequest(query="half a character: \ud800"),
+}
+#: In one row, as the first revision kept them.
+EVENTS = (Started(), SourceStored(result_id="r", raw="x"), ContentDelta("a"), Completed())
+RECORDS = [Record(seq, 1.5, event) for seq, event in enumerate(EVENTS, 1)]
+
+
+@pytest.fixture
+def old(empty: Any, new_job: Callable[..., Job]) -> Any:
+    """A database of revision 0001 with 250 jobs of each kind, and an older one that ran."""
+    upgrade(empty)
+    store = SqlStore(empty)
+    begun = [new_job(f"{kind} {n}", request=OLD[kind]) for kind in OLD for n in range(250)]
+    for job in begun:
+        store.create(job, wait=False)
+    store.create(new_job("ran", created_at=1.0, owner="me", attempt=1))
+    store.append("ran", 1, [], checkpoint={"a": 1})
+    store.close()
+    downgrade(empty, "0001")
+    body = encode([(record.created_at, event_to_json(record.event)) for record in RECORDS])
+    insert = (
+        "INSERT INTO caesar_records (job_id, first_seq, last_seq, body) VALUES ('ran', 1, 4, :b)"
+    )
+    execute(empty, insert, b=body)
+    execute(
+        empty,
+        "UPDATE caesar_jobs SET status = 'completed', last_seq = 4, finished_at = 1.5, owner = NULL"
+        " WHERE id = 'ran'",
+    )
+    return empty
+
+
+def test_jobs_of_the_first_revision_are_kept(
+    old: Any, new_job: Callable[..., Job], open_store: Callable[..., SqlStore]
+) -> None:
+    with pytest.raises(StoreError, match=r"at revision 0001, .* needs 0002"):
+        check_revision(old)
+    execute(old, "UPDATE caesar_requests SET body = :b WHERE job_id = 'chat 7'", b=b"\xff{")
+    assert upgrade(old) == "0001"
+    store = open_store(old)
+    for kind in OLD:
+        ids = execute(old, "SELECT id FROM caesar_jobs WHERE kind = :kind", kind=kind)
+        expected = {f"{kind} {n}" for n in range(250)}
+        if kind == "completion":
+            # one that nobody can read, so it matters to nobody
+            assert set(ids) == expected | {"ran", "chat 7"}
+        else:
+            assert set(ids) == expected - {"chat 7"}
+    assert store.count("", ["research"]) == store.count("", ["chat"]) + 1 == 250
+    assert [job.id for job in store.jobs(account="", kinds=["chat"], limit=1)] == ["chat 99"]
+    assert store.job("research 3") == new_job("research 3", request=OLD["research"])
+    ran = store.job("ran")
+    assert (ran.status, ran.checkpoint, ran.loops, ran.parent_id) == (
+        "completed",
+        {"a": 1},
+        0,
+        None,
+    )
+    assert list(store.records("ran")) == RECORDS
+    assert list(store.records("ran", bulk=True)) == [RECORDS[1]]
+    assert list(store.records("ran", bulk=False)) == [RECORDS[0], *RECORDS[2:]]
+    assert list(store.records("ran", 2, bulk=False, limit=1)) == [RECORDS[2]]
+    month = "1970-01"
+    assert store.standing("", month) == Standing(jobs_in_progress=750, loops=0)
+    # and it goes on
+    store.claim("completion 0", "me")
+    store.append("completion 0", 1, RECORDS)
+    assert list(store.records("completion 0", bulk=True)) == [RECORDS[1]]
+    store.owned.add_session(OwnedSession(id="s", account="", created_at=1.0, query="q"))
+
+
+def test_jobs_outlive_the_way_back_to_the_first_revision(
+    old: Any, new_job: Callable[..., Job], open_store: Callable[..., SqlStore]
+) -> None:
+    upgrade(old)
+    store = open_store(old)
+    store.create(new_job("late", api_version="v", parent_id="ran", owner="me", attempt=1))
+    store.append("late", 1, [Record(1, 1.5, LoopFinished(3)), *RECORDS[1:]])
+    store.add_update("chat 0", Update("u", "c"), 1.0)
+    assert store.standing("", "1970-01").loops == 3
+    assert downgrade(old, "0001") == "0002"
+    assert tables(old) == {
+        VERSION_TABLE,
+        *(f"caesar_{name}" for name in ("jobs", "requests", "checkpoints", "records", "leases")),
+    }
+    assert upgrade(old) == "0001"
+    assert store.job("late") == new_job(
+        "late", attempt=1, last_seq=4, status="completed", finished_at=1.5
+    )
+    assert [record.seq for record in store.records("late", bulk=True)] == [2]
+    assert list(store.updates("chat 0")) == []
+    assert store.standing("", "1970-01").loops == 0
+    assert store.count("", ["completion"]) == 252
 
 
 def test_missing_tables_are_told_with_the_command(empty: Any) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine
 
 from caesar_server.contract import (
     ChatRequest,
@@ -175,21 +174,17 @@ def test_large_jobs_are_kept_whole(database: Any, open_store: OpenStore, new_job
 # threads, the end, forks
 
 
-def store_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "caesar-store"]
-
-
 def test_the_thread_starts_with_the_first_write_and_ends_with_the_store(
-    sqlite: SqliteDatabase, new_job: NewJob
+    sqlite: SqliteDatabase, new_job: NewJob, new_threads: Callable[[str], list[threading.Thread]]
 ) -> None:
     store = SqlStore(sqlite)
     assert store.jobs() == []
     changes = store.changes()
-    assert store_threads() == []
+    assert new_threads("caesar-store") == []
     store.create(new_job())
-    assert store_threads() == ["caesar-store"]
+    assert len(new_threads("caesar-store")) == 1
     store.close()
-    assert store_threads() == []
+    assert new_threads("caesar-store") == []
     assert changes.wait(0)
 
 
@@ -265,43 +260,8 @@ def test_a_child_process_has_connections_of_its_own(
 # a commit whose answer is lost
 
 
-class Forgetful(PostgresDatabase):
-    """Loses the connection just after some commits, before they are heard of."""
-
-    losses = 0
-    before_commit = False
-
-    def writing_engine(self) -> Engine:
-        engine = super().writing_engine()
-        commit = engine.dialect.do_commit
-
-        def lose(connection: Any) -> None:
-            if not self.before_commit:
-                commit(connection)
-            if self.losses > 0:
-                self.losses -= 1
-                connection.dbapi_connection.close()
-                raise psycopg.OperationalError("server closed the connection unexpectedly")
-            if self.before_commit:
-                commit(connection)
-
-        engine.dialect.do_commit = lose  # type: ignore[method-assign]
-        return engine
-
-
-@pytest.fixture
-def forgetful(postgres: PostgresDatabase) -> Forgetful:
-    return Forgetful(postgres.writing_engine().url)
-
-
-@pytest.fixture(params=[False, True], ids=["after the commit", "before the commit"])
-def losing(request: pytest.FixtureRequest, forgetful: Forgetful) -> Forgetful:
-    forgetful.before_commit = request.param
-    return forgetful
-
-
 def test_each_step_is_done_once_though_its_commit_was_not_heard_of(
-    losing: Forgetful, open_store: OpenStore, new_job: NewJob, text: Text
+    losing: Any, open_store: OpenStore, new_job: NewJob, text: Text
 ) -> None:
     store = open_store(losing)
     store.renew("me", 60)
@@ -332,7 +292,7 @@ def test_each_step_is_done_once_though_its_commit_was_not_heard_of(
 
 
 def test_a_claim_that_nobody_heard_of_is_given_back(
-    losing: Forgetful, open_store: OpenStore, new_job: NewJob
+    losing: Any, open_store: OpenStore, new_job: NewJob
 ) -> None:
     store = open_store(losing, retry_s=0)
     store.renew("me", 60)
@@ -351,7 +311,7 @@ def test_a_claim_that_nobody_heard_of_is_given_back(
 
 
 def test_a_job_that_was_refused_does_not_come_to_be(
-    losing: Forgetful, open_store: OpenStore, new_job: NewJob
+    losing: Any, open_store: OpenStore, new_job: NewJob
 ) -> None:
     store = open_store(losing, retry_s=0)
     store.renew("me", 60)

@@ -470,19 +470,23 @@ def yields_dicts(events: Iterator[Event], request: Any, context: Context) -> Ite
     yield from (*events, {"type": "progress_noted"})
 
 
-@run_breach("events.values", "Expected `int`, got `str`", only=research)
+@run_breach("events.values", "prompt_tokens: a whole number (int)", only=research)
 def numbers_as_text(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
     yield UsageCounted(prompt_tokens="1")  # type: ignore[arg-type]
     yield from events
 
 
 BAD_VALUES: list[tuple[Event, str]] = [
-    (LoopFinished(0), "a loop from 1"),
-    (UsageCounted(prompt_tokens=-1), "token counts of 0 or more"),
-    (ResultFound("c", "", "", score=1.5), "a score from 0 to 1"),
-    (ResultFound("c", "", "", citation_index=0), "a citation_index from 1"),
+    (LoopFinished(0), "loop: a whole number (int) from 1 to 2147483647"),
+    (UsageCounted(prompt_tokens=-1), "prompt_tokens: a whole number (int) from 0"),
+    (ResultFound("c", "", "", score=1.5), "score: a number (float) from 0 to 1"),
+    (ResultFound("c", "", "", citation_index=0), "citation_index: a whole number (int) from 1"),
+    (ResultFound("c", None, ""), "title: a str"),  # type: ignore[arg-type]
     (ContentDelta("", logprobs=(LogprobToken("", 0.1),)), "log probabilities of 0 or less"),
-    (ContentDelta("", logprobs=(LogprobToken("", float("-inf")),)), "finite log probabilities"),
+    (
+        ContentDelta("", logprobs=(LogprobToken("", float("-inf")),)),
+        "logprobs[0].logprob: a finite",
+    ),
 ]
 
 

@@ -64,7 +64,7 @@ def test_every_path_asks_for_a_key_but_the_open_ones(serve_app, key_maker) -> No
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/compat/nowhere", "/research", "/"])
+@pytest.mark.parametrize("path", ["/nowhere", "/compat/nowhere", "/research/nowhere", "/"])
 def test_unknown_paths_ask_for_a_key_first(serve_app, key_maker, path) -> None:
     key = key_maker.make()
     served = serve_app()

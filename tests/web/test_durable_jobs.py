@@ -27,6 +27,7 @@ from caesar_server.settings import Settings
 from caesar_server.store.base import Job, Store, StoreError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.opening import open_store, prepare_store
+from caesar_server.store.quotas import Quota
 from caesar_server.testing import Gate, LiveServer, SseClient, scripted_backend
 from caesar_server.testing.sse_client import SseResponse
 from caesar_server.web.services import services_of
@@ -294,7 +295,7 @@ def test_a_job_that_waits_is_answered_once_it_was_run(serve):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_store_that_cannot_be_written_is_a_503_without_its_secrets(stream, durable, caplog):
     class Full(MemoryStore):
-        def create(self, job: Job, *, wait: bool = True) -> None:
+        def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
             raise StoreError("/var/secret/jobs.sqlite3: the disk is full")
 
     settings = Settings(default_backend="b")

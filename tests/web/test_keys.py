@@ -88,8 +88,17 @@ def test_all_bad_keys_are_told_at_once() -> None:
 
 
 def test_settings_stand_in_for_limits_that_a_key_has_not() -> None:
-    settings = Settings(key_requests_per_minute=7, key_streams=2)
-    assert effective_limits(KeyLimits(), settings) == KeyLimits(requests_per_minute=7, streams=2)
+    settings = Settings(
+        key_requests_per_minute=7,
+        key_streams=2,
+        account_jobs_in_progress=3,
+        account_loops_per_month=0,
+    )
+    assert effective_limits(KeyLimits(), settings) == KeyLimits(
+        requests_per_minute=7, streams=2, jobs_in_progress=3
+    )
     own = KeyLimits(requests_per_minute=100, streams=1, jobs_in_progress=5, loops_per_month=200)
     assert effective_limits(own, settings) == own
-    assert effective_limits(KeyLimits(), Settings()) == KeyLimits()
+    assert effective_limits(KeyLimits(), Settings()) == KeyLimits(
+        jobs_in_progress=5, loops_per_month=200
+    )

@@ -19,7 +19,7 @@ from caesar_server.contract import (
 from caesar_server.errors import OverloadedError, TooManyRequestsError
 from caesar_server.testing import Gate, LiveServer
 from caesar_server.web.access.keys import KeyLimits
-from caesar_server.web.access.places import Places
+from caesar_server.web.limiting.places import Places, most_streams
 
 TEXT = "Too many requests - rate limit exceeded."
 RATE_HEADERS = (
@@ -175,7 +175,8 @@ def test_without_keys_nobody_is_limited(serve_app) -> None:
 
 def test_50_requests_at_once_get_exactly_what_is_allowed(serve_app, key_maker) -> None:
     key = key_maker.make(limits=KeyLimits(requests_per_minute=20))
-    served = serve_app()
+    # as many jobs at a time as there are: that is another limit
+    served = serve_app(account_jobs_in_progress=0)
     with ThreadPoolExecutor(50) as pool:
         responses = list(
             pool.map(
@@ -214,9 +215,30 @@ def test_streams_of_the_process(serve_app) -> None:
     slow_stream(served).close()
 
 
+@pytest.mark.parametrize("requests", [*range(2, 70), 4092])
+def test_streams_leave_room_for_short_answers(requests) -> None:
+    streams = most_streams(requests)
+    assert 1 <= streams < requests
+    assert streams >= requests * 7 // 8 - 1
+
+
+def test_streams_alone_do_not_fill_a_server(serve_app) -> None:
+    served = serve_app(slow_ones, threads=20)  # sixteen places
+    streams = [slow_stream(served) for _ in range(14)]
+    refused = served.complete(stream=True)
+    check_503(refused)
+    assert "limit of 14 streams at a time" in refused.get_json()["error"]["message"]
+    # polls, creations and answers without a stream find a place
+    assert served.client.get("/research").status_code == 200
+    assert served.client.post("/research", json={"query": "q"}).status_code == 200
+    assert served.complete().status_code == 200
+    for stream in streams:
+        stream.close()
+
+
 def test_a_full_server_refuses_but_its_operator_is_answered(serve_app, key_maker) -> None:
     key = key_maker.make(limits=KeyLimits(requests_per_minute=100))
-    served = serve_app(slow_ones, threads=8)
+    served = serve_app(slow_ones, threads=8, max_streams=4)
     streams = [slow_stream(served, key) for _ in range(4)]
     refused = served.complete(key)
     check_503(refused)

@@ -17,8 +17,8 @@ from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.testing import FakeClock
 from caesar_server.web.access.keys import Key, KeyLimits, hash_key
-from caesar_server.web.access.limits import window_headers
-from caesar_server.web.access.rates import Rates, Window, check_limits, open_limiter
+from caesar_server.web.limiting.limits import window_headers
+from caesar_server.web.limiting.rates import Rates, Window, check_limits, open_limiter
 
 
 @pytest.fixture

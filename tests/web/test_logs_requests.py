@@ -179,7 +179,7 @@ def test_client_that_hangs_up_is_gone(serve_app: Any, lines: Lines, streamed: bo
 def test_answer_that_cannot_be_rendered_is_a_failure(
     serve_app: Any, lines: Lines, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answer, "_delta", lambda *_: 1 / 0)
+    monkeypatch.setattr(Answer, "_plain", lambda *_: 1 / 0)
     assert serve_app().complete(stream=streamed).data
     assert (lines.only["outcome"], lines.only["code"]) == ("failed", "internal_error")
     assert lines.only["status"] == (200 if streamed else 500)

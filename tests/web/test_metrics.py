@@ -187,7 +187,7 @@ def test_runs_by_outcome_and_errors_by_code(
 
 def test_refusals_by_code(count: Count) -> None:
     gate = Gate()
-    served, numbers = count((gate, *HELLO), threads=8)
+    served, numbers = count((gate, *HELLO), threads=8, max_streams=4)
     served.client.post("/compat/completions", data="{", content_type="application/json")
     served.client.put("/compat/completions")
     streams = [served.complete(stream=True, model=f"m{n}") for n in range(4)]

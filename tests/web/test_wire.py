@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -110,3 +111,16 @@ def test_json_and_early_errors_do_not_pass(make_app):
 
 def test_without_a_wire_there_is_none():
     assert wire_of({}) is None
+
+
+def test_a_slash_at_the_end_changes_nothing(serve_app) -> None:
+    served = serve_app()
+    adapter = served.app.url_map.bind("localhost")
+    for rule in served.app.url_map.iter_rules():
+        # ids that may hold slashes: those of models are looked up, those of results any text
+        if rule.rule.endswith("/") or "path:" in rule.rule or "result:" in rule.rule:
+            continue
+        path = re.sub("<[^>]*>", "x", rule.rule)
+        for method in rule.methods:
+            plain = adapter.match(path, method)
+            assert adapter.match(f"{path}/", method) == plain, (path, method)

@@ -272,7 +272,17 @@ def _served(serve: Any, folder: Path) -> Iterator[Host]:
     """Run ``caesar-server serve`` in a folder."""
 
     def command(port: int) -> list[str]:
-        return [sys.executable, "-m", "caesar_server", "serve", "--port", str(port)]
+        store = f"sqlite:///{folder}/jobs.sqlite3"
+        return [
+            sys.executable,
+            "-m",
+            "caesar_server",
+            "serve",
+            "--port",
+            str(port),
+            "--store",
+            store,
+        ]
 
     with serve(command, folder) as port:
         yield Host("gunicorn", port, folder / "journal")

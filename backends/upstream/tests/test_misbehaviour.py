@@ -21,6 +21,19 @@ def test_a_good_stream_is_the_measure(raw, opened, wire, told) -> None:
     assert "usage_estimated" not in answer.details
 
 
+@pytest.mark.parametrize("status", [b"102 Processing", b"103 Early Hints", b"100 Continue"])
+def test_answers_before_the_answer_are_passed_over(raw, opened, wire, told, status) -> None:
+    interim = b"HTTP/1.1 " + status + b"\r\nLink: </style.css>; rel=preload\r\n\r\n"
+    answer = told(opened(raw(3 * interim + wire.hello())).complete())
+    assert (answer.text(), answer.error) == ("Hello you", None)
+
+
+@pytest.mark.parametrize("status", [b"101 Switching Protocols", b"103 Early Hints"])
+def test_an_answer_that_never_comes_is_none(raw, opened, wire, told, status) -> None:
+    interim = b"HTTP/1.1 " + status + b"\r\n\r\n"
+    assert told(opened(raw(100 * interim)).complete()).error.code == "bad_upstream"
+
+
 @pytest.mark.parametrize(
     ("cut", "message"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from caesar_backend_upstream.options import ServerOptions
+from caesar_backend_upstream.wire.answers import AnswerReader
 from caesar_backend_upstream.wire.asks import asks_for, metadata_of
 from caesar_server.contract import (
     ChatRequest,
@@ -385,3 +386,25 @@ class TestReading:
         assert told(events).text(channel="reasoning") == ""
         assert server.asked[0].path == "/v1/compat/chat/completions"
         assert server.asked[0].body["model"] == "caesar-research"
+
+
+def deltas(*texts: str, key: str = "content", stop: tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    """Return channel and text of what a stream of a chat says in these pieces."""
+    request = ChatRequest(messages=(user("p"),), sampling=Sampling(stop=stop))
+    reader = AnswerReader(asks_for(request, "m", server())[0], 1)
+    events = [
+        event
+        for text in texts
+        for event in reader.chunk({"choices": [{"index": 0, "delta": {key: text}}]})
+    ]
+    end = reader.chunk({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return [(e.channel, e.text) for e in [*events, *end] if isinstance(e, ContentDelta)]
+
+
+def test_halves_of_a_character_are_put_together() -> None:
+    said = deltas("a\ud83d", "\ude00b", "\ud83d")
+    assert said == [("content", "a"), ("content", "\U0001f600b"), ("content", "\ufffd")]
+    thought = deltas("\ud83d", "\ude00", "\ud83d", key="reasoning_content")
+    assert thought == [("reasoning", "\U0001f600"), ("reasoning", "\ufffd")]
+    # behind a stop there is nothing
+    assert deltas("a.\ud83d", stop=(".",)) == [("content", "a")]

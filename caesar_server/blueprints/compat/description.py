@@ -9,7 +9,7 @@ from typing import Any
 from caesar_server.blueprints.compat import answer_schemas
 from caesar_server.blueprints.compat.nested_schemas import MetadataSchema, StreamOptionsSchema
 from caesar_server.blueprints.compat.schemas import ChatSchema, CompletionSchema
-from caesar_server.web.description import Json, Operation, Surface, ref
+from caesar_server.web.description import Json, Operation, Surface, event_of, ref
 from caesar_server.web.error_reference import ERROR_OBJECT
 
 _ID = "9c6f8b1a-2a4f-4a35-86b9-0d0b5e25d5e5"
@@ -101,27 +101,6 @@ _CHAT_STREAM = _stream_of(
 )
 
 
-def _event(chunk: str) -> Json:
-    """Return the schema of one event.
-
-    OpenAPI 3.1 has no word for that; its tools take the schema of this media type for an event's.
-    """
-    json_data = {"type": "string", "contentMediaType": "application/json"}
-    return {
-        "type": "object",
-        "required": ["data"],
-        "properties": {
-            "data": {
-                "anyOf": [
-                    {**json_data, "contentSchema": ref(chunk)},
-                    {**json_data, "contentSchema": ref("Error")},
-                    {"type": "string", "const": "[DONE]"},
-                ]
-            }
-        },
-    }
-
-
 def _answer(body: str, chunk: str, example: Json, stream: str) -> Json:
     return {
         "description": (
@@ -134,7 +113,7 @@ def _answer(body: str, chunk: str, example: Json, stream: str) -> Json:
         "content": {
             "application/json": {"schema": ref(body), "examples": {"answer": {"value": example}}},
             "text/event-stream": {
-                "schema": _event(chunk),
+                "schema": event_of(chunk, "Error"),
                 "examples": {"stream": {"value": stream}},
             },
         },
@@ -256,7 +235,10 @@ OPERATIONS: Mapping[str, Operation] = {
         summary="Describe one model",
         parameters={
             "model_id": {
-                "description": "A name from the list; it may contain slashes.",
+                "description": (
+                    "A name from the list, or any other that a route or a backend's name claims; "
+                    "it may contain slashes."
+                ),
                 "schema": {"type": "string", "minLength": 1, "examples": [_MODEL]},
             }
         },

@@ -48,20 +48,43 @@ LOGIT_BIAS: Json = {
     "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
     "propertyNames": {"pattern": "^[0-9]{1,10}$"},
 }
-COERCED_BOOLEAN: Json = {
-    "anyOf": [
-        {"type": "boolean"},
-        {"type": "string", "pattern": r"^\s*([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])\s*$"},
-    ]
-}
 _TEXT_PART: Json = {
     "type": "object",
     "required": ["type", "text"],
     "properties": {"type": {"type": "string", "const": "text"}, "text": {"type": "string"}},
 }
+_FILE_ID: Json = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 128,
+    "description": "Id of an uploaded file; no base64, no URL.",
+}
+FILE_PART: Json = {
+    "type": "object",
+    "description": "A file of the caller's, for a backend that reads files.",
+    "required": ["type", "file"],
+    "properties": {
+        "type": {"type": "string", "const": "file"},
+        "file": {
+            "type": "object",
+            "minProperties": 1,
+            "properties": {
+                "file_id": _FILE_ID,
+                "fileData": _FILE_ID,
+                "file_data": _FILE_ID,
+                "filename": {"type": "string"},
+            },
+        },
+    },
+}
 _CONTENT: tuple[Json, ...] = (
     {"type": "string"},
-    {"type": "array", "items": _TEXT_PART, "minItems": 1, "description": "Parts of text."},
+    {
+        "type": "array",
+        "items": {"oneOf": [_TEXT_PART, FILE_PART]},
+        "minItems": 1,
+        "description": "Parts: texts and files.",
+    },
 )
 _NAME: Json = {"type": ["string", "null"]}
 MESSAGE: Json = {
@@ -96,34 +119,3 @@ HAS_USER_MESSAGE: Json = {
         "properties": {"role": {"const": "user"}},
     }
 }
-
-
-def bounds(low: float | None, high: float | None) -> dict[str, float]:
-    """Return the bounds of a number."""
-    found = {"minimum": low, "maximum": high}
-    return {name: bound for name, bound in found.items() if bound is not None}
-
-
-def coerced_integer(low: int, high: int) -> Json:
-    """Return what takes an integer from ``low`` (0 or more) to ``high``, or a string with one."""
-    text = {"type": "string", "pattern": rf"^\s*0*({decimals(low, high)})\s*$"}
-    return {"anyOf": [{"type": "integer", **bounds(low, high)}, text]}
-
-
-def decimals(low: int, high: int) -> str:
-    """Return a regular expression for the numbers from ``low`` (0 or more) to ``high``.
-
-    >>> decimals(3, 24)
-    '[3-9]|1[0-9]|2[0-4]'
-    """
-    last_digits: dict[int, list[int]] = {}
-    for number in range(low, high + 1):
-        last_digits.setdefault(number // 10, []).append(number % 10)
-    tens: dict[str, list[str]] = {}
-    for ten, digits in last_digits.items():
-        last = str(digits[0]) if len(digits) == 1 else f"[{digits[0]}-{digits[-1]}]"
-        tens.setdefault(last, []).append(str(ten) if ten else "")
-    return "|".join(
-        (first[0] if len(first) == 1 else f"({'|'.join(first)})") + last
-        for last, first in tens.items()
-    )

@@ -7,12 +7,23 @@ from typing import Any
 from marshmallow import ValidationError, fields
 
 from caesar_server.blueprints.compat import json_schemas
-from caesar_server.blueprints.compat.fields import shown, wrong
 from caesar_server.contract.request import Message, Part
+from caesar_server.web.fields import shown, wrong
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
+#: What OpenAI's messages have, and ``reasoning_content``: clients send answers back as they came.
+MESSAGE_MEMBERS = frozenset(
+    {
+        *("role", "content", "name", "reasoning_content"),
+        *("tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"),
+    }
+)
+PART_MEMBERS = frozenset({"type", "text", "file"})
 _FILE_KEYS = ("file_id", "fileData", "file_data")
+FILE_MEMBERS = frozenset({*_FILE_KEYS, "filename"})
+#: Far more than an id has; base64 has more.
+_MAX_ID_CHARS = 128
 
 
 class MessageField(fields.Field[Any]):
@@ -74,11 +85,26 @@ def _read_part(part: Any) -> Part:
 def _file_part(file: Any) -> Part:
     if not isinstance(file, dict):
         raise ValidationError({"file": wrong("an object with file_id", file).messages})
-    key = next((key for key in _FILE_KEYS if file.get(key) is not None), "file_id")
+    given = [key for key in _FILE_KEYS if file.get(key) is not None]
+    if any(file[key] != file[given[0]] for key in given):
+        raise ValidationError({"file": [f"expected one id, got {' and '.join(given)} that differ"]})
+    key = given[0] if given else "file_id"
     file_id, filename = file.get(key), file.get("filename")
     if not isinstance(file_id, str) or not file_id:
         raise ValidationError(
             {"file": {key: wrong("the id of an uploaded file", file_id).messages}}
+        )
+    if len(file_id) > _MAX_ID_CHARS or ":" in file_id or "/" in file_id:
+        raise ValidationError(
+            {
+                "file": {
+                    key: [
+                        f"expected the id of an uploaded file, got {shown(file_id)}: base64 and "
+                        "URLs are not read; upload the file with POST /research/files and give the "
+                        "id that it returns"
+                    ]
+                }
+            }
         )
     if filename is not None and not isinstance(filename, str):
         raise ValidationError({"file": {"filename": wrong("a string", filename).messages}})

@@ -1,34 +1,13 @@
-"""The schemas of the objects inside a body, ``stream_options`` and ``metadata``, and their base."""
+"""The schemas of the objects inside a body, ``stream_options`` and ``metadata``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, fields, post_load, pre_load
+from marshmallow import EXCLUDE, post_load
 
-from caesar_server.blueprints.compat.fields import Array, Boolean, Integer, Text, wrong
 from caesar_server.contract.request import ResearchParameters
-
-
-class NullIsAbsent(Schema):
-    """A schema for which ``null`` and absent are the same (vllm#19862: null crashed)."""
-
-    @pre_load
-    def drop_nulls(self, data: Any, **kwargs: Any) -> Any:
-        """Remove the members that are null."""
-        if not isinstance(data, Mapping):
-            raise wrong("an object", data)
-        return {key: value for key, value in data.items() if value is not None}
-
-    def on_bind_field(self, field_name: str, field_obj: fields.Field[Any]) -> None:
-        """Let the API description say so."""
-        field_obj.allow_none = not field_obj.required
-
-
-def means(text: str, **schema: Any) -> dict[str, Any]:
-    """Return what a field means, for the API description, with JSON Schema keywords."""
-    return {"description": text, **schema}
+from caesar_server.web.fields import Array, Boolean, Integer, NullIsAbsent, Text, means
 
 
 class StreamOptionsSchema(NullIsAbsent):

@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from caesar_server.blueprints.compat.rendering.answer import Answer, Piece
+from caesar_server.blueprints.compat.rendering.answer import Answer
 from caesar_server.blueprints.compat.rendering.chunks import (
     ChatWire,
     CompletionWire,
@@ -24,7 +24,7 @@ from caesar_server.blueprints.compat.schemas import (
     load_call,
 )
 from caesar_server.contract.backend import Model
-from caesar_server.contract.events import Failed, Started
+from caesar_server.contract.events import ContentDelta, Event, Failed, Started
 from caesar_server.contract.request import ChatRequest, CompletionRequest, Request
 from caesar_server.errors import CANCELLED, ModelNotFoundError, ValidationFailedError
 from caesar_server.jobs.following.follower import Following
@@ -32,14 +32,16 @@ from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record
 from caesar_server.web.access.auth import caller
-from caesar_server.web.access.limits import open_stream
 from caesar_server.web.access.repeats import fingerprint, is_repeat
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
 from caesar_server.web.gone import client_socket
+from caesar_server.web.incoming import incoming
+from caesar_server.web.limiting.limits import open_stream
+from caesar_server.web.limiting.quotas import quota_of_caller
 from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.services import Services, services
-from caesar_server.web.streaming import stream_response
+from caesar_server.web.streaming import OpenAIFraming, stream_response
 
 #: Where the surface is found: the hosted service's path, and what clients make of a base URL.
 PREFIXES = ("/compat", "/v1", "/compat/v1")
@@ -63,7 +65,7 @@ def create_blueprint(prefix: str) -> Blueprint:
 def create_completion() -> Response:
     """``POST /compat/completions``: a text completion, as JSON or as a stream."""
     parts = services()
-    body = read_json_object(request)
+    body = read_json_object(incoming())
     call: Call[CompletionRequest] = load_call(
         _COMPLETION,
         body,
@@ -81,19 +83,13 @@ def create_completion() -> Response:
 def create_chat_completion() -> Response:
     """``POST /compat/chat/completions``: the answer to a chat, as JSON or as a stream."""
     parts = services()
-    body = read_json_object(request)
+    body = read_json_object(incoming())
     call: Call[ChatRequest] = load_call(
         _CHAT,
         body,
         refuse_unknown=parts.settings.unknown_fields == "reject",
     )
-    for index, message in enumerate(call.request.messages):
-        for part in message.parts:
-            if part.file_id is not None:
-                raise ValidationFailedError(
-                    f"messages[{index}].content: unknown file {part.file_id[:100]!r}",
-                    param=f"messages[{index}].content",
-                )
+    _check_files(parts, call.request)
     return _answer(parts, call, body, ChatWire)
 
 
@@ -105,10 +101,12 @@ def list_models() -> Response:
 
 def retrieve_model(model_id: str) -> Response:
     """``GET /compat/models/{id}``; ids may contain slashes."""
-    for model in services().registry.models():
-        if model.id == model_id:
-            return jsonify(_model_object(model))
-    raise ModelNotFoundError(f"The model {model_id[:100]!r} does not exist", param="model")
+    # one at the end of the path is none of the id, as with all paths
+    model_id = model_id.removesuffix("/")
+    model = services().registry.model(model_id)
+    if model is None:
+        raise ModelNotFoundError(f"The model {model_id[:100]!r} does not exist", param="model")
+    return jsonify(_model_object(model))
 
 
 def _model_object(model: Model) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def _answer(
     :param body: as it was sent.
     """
     _check_limits(parts, call)
-    resolved, fitted = parts.runner.prepare(call.model, call.request)
+    resolved, fitted = parts.runner.prepare(call.model, call.request, account=caller().account)
     job, is_new = _job(parts, call, body, resolved, fitted)
     wire = wire_class(
         Envelope(
@@ -150,7 +148,7 @@ def _answer(
         records = _stored_records(parts, job, is_new=is_new)
     else:
         records = _inline_records(parts, job)
-    response = jsonify(wire.fold(_pieces(records, answer, headers), fitted.choices))
+    response = jsonify(wire.fold(answer.pieces(_events(records, headers)), fitted.choices))
     response.headers.extend(headers)
     return response
 
@@ -196,19 +194,33 @@ def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequ
             f"n: expected at most {limit} choices in all (prompts times n), got {choices}",
             param="n",
         )
-    if call.request.parameters.collection_ids:
-        raise ValidationFailedError(
-            "metadata.collection_ids: unknown collection "
-            f"{call.request.parameters.collection_ids[0][:100]!r}",
-            param="metadata.collection_ids",
-        )
+    parts.files.check(
+        caller().account,
+        collection_ids=call.request.parameters.collection_ids,
+        collections_param="metadata.collection_ids",
+    )
+
+
+def _check_files(parts: Services, asked: ChatRequest) -> None:
+    """Refuse file parts whose ids are not the caller's."""
+    named = [
+        (part.file_id, f"messages[{index}].content[{place}].file")
+        for index, message in enumerate(asked.messages)
+        for place, part in enumerate(message.parts)
+        if part.file_id is not None
+    ]
+    parts.files.check(
+        caller().account,
+        [file_id for file_id, _ in named],
+        file_params=[param for _, param in named],
+    )
 
 
 def _inline_records(parts: Services, job: Job) -> Iterator[Record]:
     """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
-    forwarded = parts.forwarded(request)
+    quota, forwarded = quota_of_caller(), parts.forwarded(request)
     with ExitStack() as watching:
-        for record in parts.runner.run_inline(job, forwarded=forwarded):
+        for record in parts.runner.run_inline(job, quota=quota, forwarded=forwarded):
             if record.seq == 1:
                 # Not before: a client that has left already would cancel a job that is not there.
                 watching.callback(
@@ -237,33 +249,38 @@ def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Iterator[Reco
         following.leave()
 
 
-def _pieces(records: Iterator[Record], answer: Answer, headers: dict[str, str]) -> Iterator[Piece]:
-    """Yield the pieces of an answer.
+def _events(records: Iterator[Record], headers: dict[str, str]) -> Iterator[Event]:
+    """Yield the events of an answer.
 
     :param headers: gets what the backend wants to be told in the response's.
     :raises AnswerError: if the job fails.
     """
     started = False
     for record in records:
-        if isinstance(record.event, Failed):
-            raise AnswerError(record.event.error, started=started)
+        event = record.event
+        if type(event) is not ContentDelta:  # what nearly all of them are
+            if isinstance(event, Failed):
+                raise AnswerError(event.error, started=started)
+            if isinstance(event, Started):
+                headers |= started_headers([event])
         started = started or record.seq > 1
-        if isinstance(record.event, Started):
-            headers |= started_headers([record.event])
-        yield from answer.pieces(record.event)
+        yield event
 
 
 def _follow(parts: Services, job: Job, *, is_new: bool) -> Following:
-    if not job.detached:
-        return parts.runner.follow(job, forwarded=parts.forwarded(request))
-    return parts.runner.submit(job) if is_new else parts.runner.follow_stored(job)
+    if not is_new:
+        return parts.runner.follow_stored(job)
+    quota = quota_of_caller()
+    if job.detached:
+        return parts.runner.submit(job, quota=quota)
+    return parts.runner.follow(job, quota=quota, forwarded=parts.forwarded(request))
 
 
 def _stream(parts: Services, job: Job, answer: Answer, wire: Wire, *, is_new: bool) -> Response:
     place = open_stream()
     response = stream_response(
         _follow(parts, job, is_new=is_new),
-        Frames(answer, wire).of,
+        OpenAIFraming(Frames(answer, wire).of),
         watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
         on_end=place.give_back,
         first_event_wait_s=parts.settings.first_event_wait_s,

@@ -5,7 +5,7 @@ Fields and bounds are those of OpenAI's API description 2.3.0, with Caesar's ``m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -13,30 +13,15 @@ from marshmallow import (
     INCLUDE,
     ValidationError,
     fields,
-    missing,
     post_load,
     validates_schema,
 )
 
 from caesar_server.blueprints.compat import json_schemas
-from caesar_server.blueprints.compat.fields import (
-    Array,
-    Boolean,
-    Integer,
-    LogitBias,
-    Number,
-    Object,
-    Prompt,
-    Stop,
-    Text,
-)
+from caesar_server.blueprints.compat.fields import NO_FILES, LogitBias, Prompt, Stop
 from caesar_server.blueprints.compat.messages import MessageField
-from caesar_server.blueprints.compat.nested_schemas import (
-    MetadataSchema,
-    NullIsAbsent,
-    StreamOptionsSchema,
-    means,
-)
+from caesar_server.blueprints.compat.nested_schemas import MetadataSchema, StreamOptionsSchema
+from caesar_server.blueprints.compat.unknown import unknown_members
 from caesar_server.contract.request import (
     ChatRequest,
     CompletionRequest,
@@ -49,12 +34,22 @@ from caesar_server.errors import (
     UnknownFieldError,
     ValidationFailedError,
 )
-from caesar_server.web.errors import printable
+from caesar_server.web.fields import (
+    Array,
+    Boolean,
+    Integer,
+    NullIsAbsent,
+    Number,
+    Object,
+    Text,
+    means,
+    problems_in,
+)
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
-_MARSHMALLOW_REQUIRED = fields.Field.default_error_messages["required"]
-_REQUIRED = "required and missing"
 _NARROW_SCHEMAS = 64
+#: What most requests ask for, made once.
+_AUTOMATIC = ResearchParameters(auto=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +73,7 @@ class GenerationSchema(NullIsAbsent):
 
     #: Names that Caesar's documentation accepts without effect on both endpoints: they go to the
     #: backend with the other extra fields and are never refused as unknown.
-    also_accepted = frozenset(
-        {"logprobs", "top_logprobs", "response_format", "tools", "tool_choice"}
-    )
+    also_accepted = frozenset({"logprobs", "top_logprobs", "tools", "tool_choice"})
     #: names of :class:`~caesar_server.contract.Sampling` that are fields of the body
     sampling_names = (
         "max_tokens",
@@ -137,6 +130,9 @@ class GenerationSchema(NullIsAbsent):
     )
     stream_options = fields.Nested(StreamOptionsSchema, metadata=means("Only with `stream: true`."))
     user = Text(metadata=means("The caller's own id of the end user."))
+    response_format = Object(
+        metadata=means("Accepted without effect unless the backend keeps to it.")
+    )
     metadata = fields.Nested(
         MetadataSchema,
         metadata=means(
@@ -158,7 +154,7 @@ class GenerationSchema(NullIsAbsent):
     def _answer(data: dict[str, Any]) -> tuple[str, bool, bool]:
         """Take out model, stream and include_usage."""
         options = data.pop("stream_options", {})
-        return data.pop("model"), data.pop("stream"), options.get("include_usage", False)
+        return data.pop("model"), data.pop("stream", False), options.get("include_usage", False)
 
 
 class CompletionSchema(GenerationSchema):
@@ -194,16 +190,23 @@ class CompletionSchema(GenerationSchema):
         if data.get("stream") and best_of > data.get("n", 1):
             raise ValidationError("not possible with stream: true", "best_of")
 
+    @validates_schema
+    def check_files(self, data: Mapping[str, Any], **kwargs: Any) -> None:
+        """Say how it is done rather than answer without the files."""
+        for name in ("files", "file_ids"):
+            if data.get(name):
+                raise ValidationError(NO_FILES, name)
+
     @post_load
     def make(self, data: dict[str, Any], **kwargs: Any) -> Call[CompletionRequest]:
         """Return the call; what is left of the body becomes ``extra``."""
         model, stream, include_usage = self._answer(data)
         request = CompletionRequest(
             prompts=data.pop("prompt"),
-            suffix=data.pop("suffix", None),
-            echo=data.pop("echo"),
+            suffix=data.pop("suffix", None) or None,  # an empty one asks for nothing
+            echo=data.pop("echo", False),
             user=data.pop("user", None),
-            parameters=data.pop("metadata", ResearchParameters(auto=True)),
+            parameters=data.pop("metadata", _AUTOMATIC),
             sampling=self._sampling(
                 data, best_of=data.pop("best_of", None), logprobs=data.pop("logprobs", None)
             ),
@@ -243,7 +246,7 @@ class ChatSchema(GenerationSchema):
         messages = data.get("messages", ())
         if not any(message.role == "user" for message in messages):
             raise ValidationError("expected at least one user message", "messages")
-        if "top_logprobs" in data and not data.get("logprobs"):
+        if data.get("top_logprobs") and not data.get("logprobs"):
             raise ValidationError("only allowed with logprobs: true", "top_logprobs")
 
     @post_load
@@ -251,7 +254,7 @@ class ChatSchema(GenerationSchema):
         """Return the call; what is left of the body becomes ``extra``."""
         model, stream, include_usage = self._answer(data)
         messages = tuple(data.pop("messages"))
-        wants_logprobs, top = data.pop("logprobs"), data.pop("top_logprobs", 0)
+        wants_logprobs, top = data.pop("logprobs", False), data.pop("top_logprobs", 0)
         longest = data.pop("max_completion_tokens", None)
         if longest is not None:
             data["max_tokens"] = longest
@@ -261,7 +264,7 @@ class ChatSchema(GenerationSchema):
             tools=tuple(data.pop("tools", ())),
             tool_choice=data.pop("tool_choice", None),
             parameters=with_system_prompt(
-                data.pop("metadata", ResearchParameters(auto=True)),
+                data.pop("metadata", _AUTOMATIC),
                 [message.text for message in messages if message.role in ("system", "developer")],
             ),
             sampling=self._sampling(data, logprobs=top if wants_logprobs else None),
@@ -281,18 +284,16 @@ class CallLoader:
     """Loads the bodies of one endpoint.
 
     marshmallow looks for each of a schema's fields in each body, and a usual one has four of
-    twenty.  So bodies with the same members share a schema of their own, of these and the fields
-    that a body without them needs.  Only so many are made: who sends what is up to the clients.
+    twenty.  So bodies with the same members share a schema of their own, of these and the required
+    fields; what the absence of another means, ``make`` knows.  Only so many are made: who sends
+    what is up to the clients.
     """
 
     def __init__(self, schema_class: type[GenerationSchema]) -> None:
         self._class = schema_class
         self._whole = schema_class()
-        self._always = frozenset(
-            name
-            for name, field in self._whole.fields.items()
-            if field.required or field.load_default is not missing
-        )
+        fields_of = self._whole.fields.items()
+        self._always = frozenset(name for name, field in fields_of if field.required)
         self._narrow: dict[frozenset[str], GenerationSchema] = {}
 
     @property
@@ -329,17 +330,16 @@ def load_call(schema: CallLoader, body: Mapping[str, Any], *, refuse_unknown: bo
 
     A body of the single key ``body`` is unwrapped: the sample in Caesar's API reference posts that.
 
-    :param refuse_unknown: refuse members that the API does not define instead of keeping them.
+    :param refuse_unknown: refuse members that the API does not define, at any depth, instead of
+        keeping them.
     :raises BadRequestError: naming the first field that is wrong, and all others in its message.
     """
     if set(body) == {"body"} and isinstance(body["body"], Mapping):
         body = body["body"]
     if refuse_unknown:
-        given = {name for name, value in body.items() if value is not None}
-        unknown = sorted(given.difference(schema.names, schema.also_accepted))
-        if unknown:
-            name = printable(unknown[0])
-            raise UnknownFieldError(f"{name}: unknown field", param=name)
+        unknown = next(unknown_members(body, {*schema.names, *schema.also_accepted}), None)
+        if unknown is not None:
+            raise UnknownFieldError(f"{unknown}: unknown field", param=unknown)
     try:
         return schema.load(body)
     except ValidationError as error:
@@ -348,28 +348,7 @@ def load_call(schema: CallLoader, body: Mapping[str, Any], *, refuse_unknown: bo
 
 def to_bad_request(error: ValidationError) -> BadRequestError:
     """Return marshmallow's tree of messages as one error: the first field is ``param``."""
-    problems = list(_flatten(error.messages))
-    param, text = problems[0]
-    message = "; ".join(f"{path}: {text}" if path else text for path, text in problems[:5])
-    if text == _REQUIRED:
-        return MissingFieldError(message, param=param or None)
-    return ValidationFailedError(message, param=param or None)
-
-
-def _flatten(messages: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(messages, Mapping):
-        for key, item in messages.items():
-            yield from _flatten(item, _joined_path(path, key))
-    elif isinstance(messages, (list, tuple)):
-        for item in messages:
-            yield from _flatten(item, path)
-    else:
-        yield path, _REQUIRED if messages == _MARSHMALLOW_REQUIRED else str(messages)
-
-
-def _joined_path(path: str, key: object) -> str:
-    if key == "_schema":
-        return path
-    if isinstance(key, int):
-        return f"{path}[{key}]"
-    return f"{path}.{key}" if path else str(key)
+    problems = list(problems_in(error))
+    message = "; ".join(map(str, problems[:5]))
+    kind = MissingFieldError if problems[0].is_missing else ValidationFailedError
+    return kind(message, param=problems[0].path or None)

@@ -11,7 +11,7 @@ from caesar_server.blueprints.mock import control, gate
 from caesar_server.mock.backend import mock_backend
 from caesar_server.mock.scopes import Scopes
 from caesar_server.registry import Registry
-from caesar_server.settings import Settings
+from caesar_server.settings import ModelRoute, Settings
 from caesar_server.web.gone import SocketWatch
 
 
@@ -27,7 +27,7 @@ def mock_registry(settings: Settings, scopes: Scopes) -> Registry:
         allowed_backends=(),
         extra_backends=(),
         unknown_model="default",
-        models={},
+        models={"*": ModelRoute(backend="mock")},
         backends=options,
     )
     return Registry.of({"mock": mock_backend(scopes)}, alone)

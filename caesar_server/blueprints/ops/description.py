@@ -34,7 +34,16 @@ _SCHEMAS: Mapping[str, Json] = {
         "type": "object",
         "description": "Whether the default backend can answer.",
         "required": [
-            *("status", "reasons", "default_backend", "backends", "store", "failed", "warnings")
+            *(
+                "status",
+                "reasons",
+                "default_backend",
+                "backends",
+                "store",
+                "files",
+                "failed",
+                "warnings",
+            )
         ],
         "properties": {
             "status": {"type": "string", "enum": ["ready", "not ready"]},
@@ -50,6 +59,7 @@ _SCHEMAS: Mapping[str, Json] = {
                 "additionalProperties": _STATE,
             },
             "store": _STATE,
+            "files": _STATE,
             "failed": {
                 "type": "object",
                 "description": "Why others could not be loaded, by name.",
@@ -73,6 +83,7 @@ _READY = {
     "default_backend": "mock",
     "backends": {},
     "store": {"status": "ok", "message": ""},
+    "files": {"status": "ok", "message": ""},
     "failed": {},
     "warnings": [],
 }

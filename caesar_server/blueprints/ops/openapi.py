@@ -41,6 +41,11 @@ _BEARER = {
     "description": "Needed if the server has keys of its own; accepted in any case.",
 }
 _HEADERS: Mapping[str, Json] = {
+    "API-Version": {
+        "description": "The version of the API in which the answer is.",
+        "required": True,
+        "schema": {"type": "string", "format": "date"},
+    },
     "x-request-id": {
         "description": "Names the request in the server's log.",
         "required": True,
@@ -239,7 +244,10 @@ def _codes(rows: Iterable[ErrorRow]) -> str:
 
 
 def _headers(*names: str) -> dict[str, Json]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("x-request-id", *names)}
+    return {
+        name: {"$ref": f"#/components/headers/{name}"}
+        for name in ("x-request-id", "API-Version", *names)
+    }
 
 
 def _operation(view: View, surface: Surface, operation: Operation) -> dict[str, Any]:
@@ -259,8 +267,10 @@ def _operation(view: View, surface: Surface, operation: Operation) -> dict[str, 
         content = {"schema": ref(operation.body), "examples": dict(operation.body_examples)}
         found["requestBody"] = {
             "required": not operation.body_optional,
-            "content": {"application/json": content},
+            "content": {operation.body_type: content},
         }
+    if operation.extension:
+        found["x-caesar-extension"] = True
     found["responses"] = dict(_responses(surface, operation))
     return found
 
@@ -271,6 +281,8 @@ def _parameters(view: View, operation: Operation) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "path", "required": True, **described}
     for name, described in operation.query.items():
         yield {"name": name, "in": "query", **described}
+    for name, described in operation.headers.items():
+        yield {"name": name, "in": "header", **described}
 
 
 def _responses(surface: Surface, operation: Operation) -> Iterator[tuple[str, Json]]:

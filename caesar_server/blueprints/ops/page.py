@@ -12,6 +12,10 @@ from typing import Any
 from caesar_server.blueprints.ops.schema_rows import Row, member_row, reference, schema_rows
 from caesar_server.web.description import Json
 
+#: Headers of all answers, which need not be listed with each.
+_EVERYWHERE = frozenset({"x-request-id", "API-Version"})
+#: How files are sent.
+_FORM = "multipart/form-data"
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -107,7 +111,8 @@ def _operations(document: Json, base_url: str) -> Iterator[tuple[str, OperationS
 
 def _section(document: Json, path: str, method: str, item: Json, base_url: str) -> OperationSection:
     operation = item[method]
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    contents = operation.get("requestBody", {}).get("content", {})
+    body: Json = next(iter(contents.values()), {})
     return OperationSection(
         anchor=operation["operationId"],
         method=method.upper(),
@@ -126,7 +131,11 @@ def _section(document: Json, path: str, method: str, item: Json, base_url: str) 
             for parameter in operation.get("parameters", ())
         ),
         body=tuple(schema_rows(document, body["schema"])) if body else (),
-        examples=tuple(_examples(operation, path, method, body, base_url)),
+        examples=tuple(
+            _upload(operation, path, base_url)
+            if _FORM in contents
+            else _examples(operation, path, method, body, base_url)
+        ),
         answers=tuple(
             _answer(document, status, response)
             for status, response in sorted(operation["responses"].items())
@@ -142,6 +151,11 @@ def _examples(
         yield Example(example["summary"], curl(method, base_url + _filled(path, operation), value))
     if not body:
         yield Example("Call it", curl(method, base_url + _filled(path, operation)))
+
+
+def _upload(operation: Json, path: str, base_url: str) -> Iterator[Example]:
+    url = shlex.quote(base_url + _filled(path, operation))
+    yield Example("Upload a file", f"curl -s {url} -F file=@paper.pdf")
 
 
 def _filled(path: str, operation: Json) -> str:
@@ -175,7 +189,7 @@ def _answer(document: Json, status: str, response: Json) -> Answer:
     return Answer(
         status=status,
         description=response["description"],
-        headers=tuple(name for name in response.get("headers", ()) if name != "x-request-id"),
+        headers=tuple(name for name in response.get("headers", ()) if name not in _EVERYWHERE),
         contents=tuple(
             _content(document, media_type, content)
             for media_type, content in response.get("content", {}).items()

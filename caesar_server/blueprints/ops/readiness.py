@@ -11,8 +11,10 @@ from dataclasses import asdict
 from flask import Response, jsonify
 
 from caesar_server.contract.backend import Health
+from caesar_server.errors import BackendLoadError, ShuttingDownError
 from caesar_server.registry import BackendReport, Registry
 from caesar_server.store.base import Store, StoreError
+from caesar_server.store.blobs.base import BlobStore
 from caesar_server.web.services import services
 
 logger = logging.getLogger(__name__)
@@ -31,15 +33,31 @@ class ReadinessView:
         self._checks = HealthChecks(limit_s)
 
     def show_readiness(self) -> Response:
-        """``GET /readyz``: 200 if the default backend can answer, else 503, with the reasons."""
+        """``GET /readyz``: 200 if the default backend can answer, else 503, with the reasons.
+
+        The first look loads the default backend: nobody knows before whether it can answer.  One
+        that takes long goes on loading while the answer is 503.
+        """
         parts = services()
         registry, store = parts.registry, parts.store
         checks: dict[str, Callable[[], Health]] = {
-            f"backend {name}": backend.health for name, backend in registry.loaded().items()
+            f"backend {registry.default}": lambda: _default_health(registry),
+            **{f"backend {name}": backend.health for name, backend in registry.loaded().items()},
         }
-        states = self._checks.run({**checks, "store": lambda: _store_health(store)})
-        store_state = states.pop("store")
-        backends = {name.removeprefix("backend "): state for name, state in states.items()}
+        states = self._checks.run(
+            {
+                **checks,
+                "store": lambda: _store_health(store),
+                "files": lambda: _files_health(parts.blobs),
+            }
+        )
+        store_state, files_state = states.pop("store"), states.pop("files")
+        loaded = registry.loaded()
+        backends = {
+            name: state
+            for key, state in states.items()
+            if (name := key.removeprefix("backend ")) in loaded
+        }
         failed = [report for report in registry.reports() if report.state == "failed"]
         reasons = list(_reasons(registry, backends, store_state, failed))
         body = {
@@ -48,6 +66,8 @@ class ReadinessView:
             "default_backend": registry.default,
             "backends": {name: asdict(state) for name, state in backends.items()},
             "store": asdict(store_state),
+            # without effect on the rest: most requests name no file
+            "files": asdict(files_state),
             # what an exception said stays in the log: nobody wrote it to be seen from outside
             "failed": {report.name: report.reason for report in failed},
             "warnings": list(registry.warnings),
@@ -65,14 +85,24 @@ def _reasons(
 ) -> Iterator[str]:
     """Yield why nothing can be answered."""
     default = registry.default
-    for report in failed:
-        if report.name == default:
-            yield f"the default backend {default} could not be loaded: {report.reason}"
-    state = backends.get(default)
-    if state is not None and state.status == "down":
-        yield f"the default backend {default} is down: {state.message}"
+    failure = next((report.reason for report in failed if report.name == default), None)
+    if failure is not None:
+        yield f"the default backend {default} could not be loaded: {failure}"
+    elif default not in backends:
+        yield f"the default backend {default} is being loaded"
+    elif backends[default].status == "down":
+        yield f"the default backend {default} is down: {backends[default].message}"
     if store.status == "down":
         yield f"the store is down: {store.message}"
+
+
+def _default_health(registry: Registry) -> Health:
+    """Load the default backend, or wait for who does so already, and ask it."""
+    try:
+        return registry.load(registry.default).health()
+    except (BackendLoadError, ShuttingDownError) as error:
+        # logged where it failed; the registry's report has the reason
+        return Health("down", error.message)
 
 
 def _store_health(store: Store) -> Health:
@@ -82,6 +112,15 @@ def _store_health(store: Store) -> Health:
         # its sentence names files and hosts, which are the operator's
         logger.error("the store of the jobs cannot be used: %s", error)
         return Health("down", "it cannot be read and written now; see the log")
+    return Health()
+
+
+def _files_health(blobs: BlobStore) -> Health:
+    try:
+        blobs.check()
+    except StoreError as error:
+        logger.error("uploaded files cannot be used: %s", error)
+        return Health("degraded", "files cannot be uploaded and read now; see the log")
     return Health()
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import cast, get_args
 
 import click
 
-from caesar_server.cli.jobs.opened import opened_store
+from caesar_server.cli.jobs.opened import located, opened_store
 from caesar_server.cli.jobs.shown import (
     job_lines,
     job_object,
@@ -18,12 +19,20 @@ from caesar_server.cli.jobs.shown import (
     record_object,
     state_of,
 )
-from caesar_server.cli.startup import config_option, json_option, print_json, read_settings
+from caesar_server.cli.startup import (
+    config_option,
+    json_option,
+    print_json,
+    read_settings,
+    store_option,
+)
 from caesar_server.contract.events import Status
 from caesar_server.jobs.ending import cancel_job
+from caesar_server.jobs.files import Files
 from caesar_server.jobs.leasing.lease import new_owner
 from caesar_server.settings import LoadedSettings
 from caesar_server.store.base import Job, Store, UnknownJobError
+from caesar_server.store.blobs.opening import open_blobs
 from caesar_server.store.opening import kept_jobs
 
 _STATUSES = get_args(Status)
@@ -31,10 +40,6 @@ _ENDED = ("completed", "failed")
 _DAY_S = 24 * 60 * 60
 #: So many records are read, and so many jobs are removed, in one step.
 _AT_ONCE = 1000
-
-_store_option = click.option(
-    "--store", metavar="TEXT", help="Where the jobs are kept.  [default: the setting store]"
-)
 
 
 @click.group(short_help="List, show, cancel or remove jobs.")
@@ -60,7 +65,7 @@ def jobs() -> None:
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many jobs."
 )
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
-@_store_option
+@store_option
 @config_option
 @json_option
 def list_jobs(
@@ -101,7 +106,7 @@ def list_jobs(
 @jobs.command(short_help="Print a job and its events.")
 @click.argument("job_id", metavar="ID")
 @click.option("--events", is_flag=True, help="Also print the stored events.")
-@_store_option
+@store_option
 @config_option
 @json_option
 def show(job_id: str, events: bool, store: str | None, config: Path | None, as_json: bool) -> None:
@@ -123,7 +128,7 @@ def show(job_id: str, events: bool, store: str | None, config: Path | None, as_j
 
 @jobs.command(short_help="Cancel jobs.")
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-@_store_option
+@store_option
 @config_option
 def cancel(job_ids: tuple[str, ...], store: str | None, config: Path | None) -> None:
     """Cancel jobs, in whatever process they run.
@@ -147,7 +152,7 @@ def cancel(job_ids: tuple[str, ...], store: str | None, config: Path | None) -> 
         raise click.exceptions.Exit(1)
 
 
-@jobs.command(short_help="Remove old jobs.")
+@jobs.command(short_help="Remove old jobs, and what crashes left of uploads.")
 @click.option(
     "--older-than",
     "days",
@@ -159,14 +164,18 @@ def cancel(job_ids: tuple[str, ...], store: str | None, config: Path | None) -> 
     "--keep",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Jobs beyond the newest so many that have ended.  [default: the setting stored_jobs]",
+    help="Jobs beyond the newest so many that have ended, but for those of the last minute.  "
+    "[default: the setting stored_jobs]",
 )
-@_store_option
+@store_option
 @config_option
 def prune(days: float | None, keep: int | None, store: str | None, config: Path | None) -> None:
     """Remove jobs that have ended, as the server does by itself once a minute.
 
-    Jobs that run or wait are never removed.
+    Jobs that run or wait are never removed, nor is one that is followed up by a job that stays.
+    --keep leaves those of the last minute, whose clients may still ask for them; --older-than 0
+    does not.  What killed processes left behind of uploads goes too,
+    once it is an hour old; with --store only where the files are beside that database.
     """
     loaded = _settings(config, store)
     settings = loaded.settings
@@ -180,7 +189,19 @@ def prune(days: float | None, keep: int | None, store: str | None, config: Path 
             removed += step
             if step < _AT_ONCE:
                 break
-    click.echo(f"{removed} removed")
+        click.echo(f"{removed} removed")
+        # files that were named for another database look as if nothing referred to them
+        if store is None or settings.files is None:
+            _sweep(loaded, opened)
+
+
+def _sweep(loaded: LoadedSettings, store: Store) -> None:
+    with located(loaded):
+        blobs = open_blobs(loaded.settings)
+    with closing(blobs):
+        swept = Files(store, blobs).sweep()
+    if swept.total:
+        click.echo(f"{swept.total} removed that uploads and runs had left behind")
 
 
 def _settings(config: Path | None, store: str | None) -> LoadedSettings:

@@ -11,6 +11,7 @@ from caesar_server.errors import SettingsError
 from caesar_server.settings import LoadedSettings
 from caesar_server.store.base import Store, StoreError
 from caesar_server.store.opening import database_of, open_store
+from caesar_server.store.unreadable import UnreadableRecordError
 
 
 def check_database(loaded: LoadedSettings) -> None:
@@ -34,14 +35,14 @@ def opened_store(loaded: LoadedSettings) -> Iterator[Store]:
     """Open the database for a ``with`` block; a failure of it there becomes the command's.
 
     :raises SettingsError: if there is none.
-    :raises click.ClickException: if it cannot be read or written.
+    :raises click.ClickException: if it, or a job in it, cannot be read or written.
     """
     check_database(loaded)
     with located(loaded):
         store = open_store(loaded.settings)
     try:
         yield store
-    except StoreError as error:
+    except (StoreError, UnreadableRecordError) as error:
         raise click.ClickException(str(error)) from error
     finally:
         store.close()

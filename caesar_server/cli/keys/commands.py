@@ -76,6 +76,11 @@ def keys() -> None:
     show_default=True,
     help="API version of requests that name none.",
 )
+@click.option(
+    "--cli-shapes",
+    is_flag=True,
+    help="Show chats and brainstorms as the public Go client reads them.",
+)
 @_limit_options
 @_keys_file_option
 @config_option
@@ -85,6 +90,7 @@ def create(
     name: str,
     expires: str | None,
     version_pin: Any,
+    cli_shapes: bool,
     keys_file: str | None,
     config: Path | None,
     as_json: bool,
@@ -101,6 +107,7 @@ def create(
         "name": name,
         "api_version": version_pin,
         "limits": KeyLimits(**limits),
+        "cli_shapes": cli_shapes,
         "created_at": now,
         "expires_at": None if expires is None else _expiry(expires, now),
     }
@@ -129,7 +136,7 @@ def list_keys(keys_file: str | None, config: Path | None, as_json: bool) -> None
     if as_json:
         print_json([_as_json(key) for key in known])
         return
-    head = ("ID", "ACCOUNT", "NAME", "STATUS", "VERSION", "CREATED", "EXPIRES")
+    head = ("ID", "ACCOUNT", "NAME", "STATUS", "VERSION", "SHAPES", "CREATED", "EXPIRES")
     rows = [
         (
             key.id,
@@ -137,6 +144,7 @@ def list_keys(keys_file: str | None, config: Path | None, as_json: bool) -> None
             key.name or "-",
             _status(key),
             key.api_version,
+            "cli" if key.cli_shapes else "-",
             format_moment(key.created_at),
             format_moment(key.expires_at),
         )

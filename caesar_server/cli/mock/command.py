@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -32,11 +33,29 @@ if TYPE_CHECKING:
 
 #: Where nobody has said otherwise.  Tests hold many requests open at once, and wait for nobody when
 #: the server is to end.
-_USUAL: Mapping[str, Any] = {"threads": 256, "graceful_timeout_s": 1.0, "store": "memory"}
+_USUAL: Mapping[str, Any] = {
+    "threads": 256,
+    "graceful_timeout_s": 1.0,
+    "store": "memory",
+    # the user's own file of keys is for servers that others can reach
+    "keys_file": None,
+}
+#: What the help of a flag says of its default.
+_DEFAULT = re.compile(r"(default|unset): (?:[^;\]]+(?=[;\]])|.+(?=\.$))")
 #: What settings and fixture files may both say.
 _MANNER = ("seed", "strict", "fallback")
 
 
+def _with_usual_defaults(command: click.Command) -> click.Command:
+    """Let the help of the flags tell what a mock has where nobody has said otherwise."""
+    for flag in command.params:
+        if isinstance(flag, click.Option) and flag.name in _USUAL and flag.help is not None:
+            usual = _USUAL[flag.name]
+            flag.help = _DEFAULT.sub(rf"\1: {'none' if usual is None else usual}", flag.help)
+    return command
+
+
+@_with_usual_defaults
 @click.command(short_help="Run a mock server for tests.")
 @config_option
 @click.option(
@@ -87,10 +106,7 @@ def mock(
 def _read(config: Path | None, given: Mapping[str, object]) -> LoadedSettings:
     """Return the settings, with what suits tests where nobody has said otherwise."""
     loaded = read_settings(config, given)
-    usual = dict(_USUAL)
-    # the user's own file of keys is for servers that others can reach
-    usual["keys_file"] = None
-    changes = {name: usual[name] for name in usual if loaded.origins[name] == "default"}
+    changes = {name: _USUAL[name] for name in _USUAL if loaded.origins[name] == "default"}
     return replace(loaded, settings=replace(loaded.settings, **changes))
 
 

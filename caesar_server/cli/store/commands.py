@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from caesar_server.cli.startup import config_option, json_option, print_json, read_settings
+from caesar_server.cli.startup import (
+    config_option,
+    json_option,
+    print_json,
+    read_settings,
+    store_option,
+)
 from caesar_server.errors import SettingsError
 from caesar_server.store.base import StoreError
 from caesar_server.store.opening import database_of
@@ -27,14 +33,15 @@ def store() -> None:
 
 
 @store.command(short_help="Make the tables, or bring them up to date.")
+@store_option
 @config_option
-def upgrade(config: Path | None) -> None:
+def upgrade(store: str | None, config: Path | None) -> None:
     """Make the tables, or bring them to the revision of this version of the server.
 
     For those who start the server with a command of their own.  Harmless when there is nothing to
     do, and when several do it at once.
     """
-    database = _database(config)
+    database = _database(config, store)
     from caesar_server.store.sql.revisions import upgrade
     from caesar_server.store.sql.schema import REVISION
 
@@ -47,14 +54,15 @@ def upgrade(config: Path | None) -> None:
 
 
 @store.command(short_help="Print the revision of the tables.")
+@store_option
 @config_option
 @json_option
-def current(config: Path | None, as_json: bool) -> None:
+def current(store: str | None, config: Path | None, as_json: bool) -> None:
     """Print where jobs are kept, the revision of the tables there and the one that is needed.
 
     The exit status is 1 if these two differ.
     """
-    database = _database(config)
+    database = _database(config, store)
     from caesar_server.store.sql.revisions import revision_of
     from caesar_server.store.sql.schema import REVISION
 
@@ -71,14 +79,15 @@ def current(config: Path | None, as_json: bool) -> None:
 @store.command(short_help="Bring the tables back to an earlier revision.")
 @click.argument("revision")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
 @config_option
-def downgrade(revision: str, yes: bool, config: Path | None) -> None:
+def downgrade(revision: str, yes: bool, store: str | None, config: Path | None) -> None:
     """Bring the tables back to an earlier REVISION, for an earlier version of the server.
 
     What only the later one can hold is lost; base removes all tables, with all jobs.  Stop the
     server before.
     """
-    database = _database(config)
+    database = _database(config, store)
     if not yes:
         click.confirm(
             f"Take {database.name} back to {revision}, losing what it cannot hold?", abort=True
@@ -90,8 +99,8 @@ def downgrade(revision: str, yes: bool, config: Path | None) -> None:
     click.echo(f"{database.name}: from revision {before} to {revision}")
 
 
-def _database(config: Path | None) -> Database:
-    loaded = read_settings(config)
+def _database(config: Path | None, store: str | None) -> Database:
+    loaded = read_settings(config, {} if store is None else {"store": store})
     try:
         database = database_of(loaded.settings)
     except SettingsError as error:

@@ -7,7 +7,9 @@ gunicorn 27.0 does not see to that:
 * a new connection takes a thread for up to five seconds although nothing was sent on it yet;
 * a connection that is not kept is closed in the loop, which waits up to two seconds for its client
   to close it too: 50 clients that were refused and stay connected stop the loop for 100 seconds;
-* a thread waits up to five seconds for the rest of a body that the app did not want.
+* a thread waits up to five seconds for the rest of a body that the app did not want.  It does so
+  after the answer has promised to keep the connection, and closes it if too much is left: the
+  client's next request is lost.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ from functools import partial
 from typing import Any
 
 from gunicorn import util  # type: ignore[import-untyped]
+from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
 
 #: What an accept may fail with although all is well.
 _NO_CONNECTION = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 #: Seconds for which a closed connection's client may still send, and how much.  Without that time
-#: it would lose the end of its answer to a reset (RFC 9112, section 9.6).
+#: it would lose its answer to a reset (RFC 9112, section 9.6): many send all of a body before they
+#: read that it was refused.
 _LINGER_S = 2.0
-_LINGER_BYTES = 65536
+_LINGER_BYTES = 256 * 1024 * 1024
+#: Taken at once; the loop sees to others in between.
+_LINGER_PIECE_BYTES = 256 * 1024
 #: Seconds that a thread waits for the rest of a body that the app did not read.
 _DRAIN_S = 0.1
 
@@ -80,7 +86,7 @@ class PollingWorker(ThreadWorker):  # type: ignore[misc]
 
     def _drain(self, lingering: _Lingering, sock: socket.socket) -> None:
         try:
-            taken = len(sock.recv(4096))
+            taken = len(sock.recv(_LINGER_PIECE_BYTES))
         except BlockingIOError:
             return
         except OSError:
@@ -101,8 +107,31 @@ class PollingWorker(ThreadWorker):  # type: ignore[misc]
         for connection in self.pending_conns:
             connection.timeout = min(connection.timeout, deadline)
 
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """Answer a request; the answer says whether the connection goes on."""
+        closes_anyway = req.should_close
+        found: list[bool] = []
+
+        def should_close() -> bool:
+            # asked for the first time when the answer begins: the app reads no more then
+            if not found:
+                found.append(closes_anyway() or not _finish_body(conn.parser))
+            return found[0]
+
+        req.should_close = should_close
+        return super().handle_request(req, conn)
+
     def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
-        return bool(keepalive and conn.parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
+        # nothing is left of the body: the answer has promised it
+        return bool(keepalive)
+
+
+def _finish_body(parser: Any) -> bool:
+    """Read what the app left of a request's body; return False if that is too much or broken."""
+    try:
+        return bool(parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
+    except http_errors.ParseException:
+        return False
 
 
 class _Connection(TConn):  # type: ignore[misc]

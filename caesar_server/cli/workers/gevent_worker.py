@@ -22,10 +22,12 @@ from caesar_server.cli.workers.manners import Manners
 #: How long a connection without a request stays open once the worker is to end: its client may be
 #: sending one already.  As long as with threads.
 _LINGER_S = 2.0
+#: What a client may still send of a body that was refused; as much as with threads.
+_LINGER_BYTES = 256 * 1024 * 1024
 #: A body that a refused request still has is read up to here, so that the connection can go on to
 #: the next request; as much as with threads.
 _LEFT_BYTES = 64 * 1024
-_LEFT_S = 5.0
+_LEFT_S = 0.1
 
 
 class GeventServerWorker(Manners, GeventWorker):  # type: ignore[misc]
@@ -61,10 +63,19 @@ class GeventServerWorker(Manners, GeventWorker):  # type: ignore[misc]
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """Answer a request; give up if the client does not take the answer."""
         sock.settimeout(self.patience_s)
+        closes_anyway = req.should_close
+        found: list[bool] = []
+
+        def should_close() -> bool:
+            # asked for the first time when the answer begins, which tells the client; the app reads
+            # no more then
+            if not found:
+                found.append(closes_anyway() or not _read_to_end(req.body))
+            return found[0]
+
+        req.should_close = should_close
         try:
             super().handle_request(listener_name, req, sock, addr)
-            if not _read_to_end(req.body):
-                raise StopIteration  # gunicorn's word for: close
         except TimeoutError:
             raise self.give_up() from None
         finally:
@@ -119,7 +130,14 @@ class PatientSocket(GeventSocket):  # type: ignore[misc]
             super().close()
         else:
             self._ends = True
-            util.close_graceful(self)
+            util.close_graceful(self, _LINGER_S, _LINGER_BYTES)
+
+    def recv(self, *args: Any) -> Any:
+        """Receive; others go on between the pieces of what comes after the end."""
+        if self._ends:
+            # where there always is more, gevent would not let them
+            gevent.sleep(0)
+        return super().recv(*args)
 
     def sendall(self, data: bytes, flags: int = 0) -> None:
         """Send all of ``data``.

@@ -13,6 +13,7 @@ from caesar_server.contract.events import Completed, Failed
 from caesar_server.errors import CANCELLED, UNEXPECTED
 from caesar_server.jobs.following.tail import Tail
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
+from caesar_server.store.unreadable import UnreadableRecordError
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class Follower:
     ) -> None:
         self.job = job
         self.left = False
+        #: Whether the last record is none of the job's: it goes on, but not for this follower.
+        self.given_up = False
         self.after_seq = after_seq
         self._tail = tail
         self._forget = forget
@@ -119,6 +122,10 @@ class Follower:
             records = self._tail.after(self.after_seq)
         except UnknownJobError:
             return [self._last(farewell or CANCELLED)]
+        except UnreadableRecordError as error:
+            logger.error("job %s cannot be followed any more: %s", self.job.id, error)
+            # it stays so: whoever came back would not get further
+            return [self._last(UNEXPECTED, given_up=False)]
         except StoreError as error:
             return self._endure(error)
         self._fails_since = None
@@ -150,7 +157,8 @@ class Follower:
         self._changed.wait(_RETRY_S if left_s is None else min(left_s, _RETRY_S))
         return True
 
-    def _last(self, info: ErrorInfo) -> Record:
+    def _last(self, info: ErrorInfo, *, given_up: bool = True) -> Record:
+        self.given_up = given_up
         return Record(self.after_seq + 1, self._time(), Failed(info))
 
     def _note(self, record: Record) -> None:

@@ -45,6 +45,7 @@ class Tail:
         """Return the records after ``seq``, at most :data:`PAGE` of them.
 
         :raises UnknownJobError: if the job does not exist.
+        :raises UnreadableRecordError: if one of them cannot be read.
         :raises StoreError: if the store cannot be read, or could not a moment ago.
         """
         with self._lock:

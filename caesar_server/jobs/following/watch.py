@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.jobs.following.follower import Follower
 from caesar_server.jobs.following.tail import Tail
-from caesar_server.store.base import Changes, Job, Store, StoreError
+from caesar_server.store.base import Job, Store, StoreError
+from caesar_server.store.changes import Changes
 
 logger = logging.getLogger(__name__)
 

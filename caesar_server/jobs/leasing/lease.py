@@ -78,7 +78,7 @@ class Lease:
         :raises StoreError: if the store cannot be written.
         """
         if self._renewed_at is None and not self._closed:
-            self._renew(self.owner)
+            self._renew(self.owner, _now_s())
             self.start()
 
     def wake(self) -> None:
@@ -110,9 +110,11 @@ class Lease:
 
     def _once(self, owner: str) -> None:
         try:
-            silent_s = self._silent_s()
+            # read once: a stop after it is part of the next silence, wherever it falls
+            now = _now_s()
+            silent_s = None if self._renewed_at is None else now - self._renewed_at
             if silent_s is None or silent_s >= self._lease_s / _RENEWALS:
-                self._renew(owner)
+                self._renew(owner, now)
             if silent_s is not None and silent_s >= self._lease_s:
                 logger.warning("the process was silent for %.1f s, longer than lease_s", silent_s)
                 self._lapsed()
@@ -129,14 +131,9 @@ class Lease:
         except Exception:
             logger.exception("looking after jobs failed")
 
-    def _renew(self, owner: str) -> None:
-        begun = _now_s()
+    def _renew(self, owner: str, now: float) -> None:
         self._store.renew(owner, self._lease_s)
-        self._renewed_at = begun
-
-    def _silent_s(self) -> float | None:
-        """Return how long ago the last renewal was; None if there was none."""
-        return None if self._renewed_at is None else _now_s() - self._renewed_at
+        self._renewed_at = now
 
 
 def new_owner() -> str:

@@ -18,9 +18,12 @@ from caesar_server.jobs.cancellation import cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import NoObserver, Observer, RunContext
 from caesar_server.jobs.ending import end_job
+from caesar_server.jobs.files import Files, Lent
+from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 from caesar_server.jobs.running.recording import BatchRecorder, KeptRecorder, Recorder
 from caesar_server.jobs.running.resume import Resumption
 from caesar_server.jobs.running.run import cancel_info, run_events
+from caesar_server.jobs.running.updates import UpdateReader
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 
@@ -36,6 +39,7 @@ class Attempt:
     came, since others follow it.
 
     :param job: as it was claimed.
+    :param files: lends uploaded files to the run; None: there are none.
     :param observer: hears of the run; None: nobody does.
     :param forwarded: what may be passed on of the caller's HTTP request; only where it arrived.
     :param on_stored: told each time that records of a detached job were stored, with whether the
@@ -50,6 +54,7 @@ class Attempt:
         store: Store,
         registry: Registry,
         clock: SchedulingClock,
+        files: Files | None = None,
         observer: Observer | None = None,
         forwarded: Forwarded | None = None,
         on_stored: Callable[[bool], None] | None = None,
@@ -63,6 +68,7 @@ class Attempt:
         self._settled = False
         self._backend = _backend_of(job, registry)
         observer = observer or NoObserver()
+        self._lent = None if files is None else _lent(files, job)
         self.context = RunContext(
             job.id,
             attempt=job.attempt,
@@ -73,6 +79,9 @@ class Attempt:
             forwarded=forwarded,
             metrics=observer.metrics(job.backend),
             metrics_of=observer.metrics,
+            files=None if self._lent is None else self._lent.files,
+            collections=None if self._lent is None else self._lent.collections,
+            updates=UpdateReader(store, job.id, self._lent).new,
             save_checkpoint=self._save_checkpoint,
             caller=RegistryCaller(registry),
             chain=(job.backend,),
@@ -112,6 +121,8 @@ class Attempt:
             raise
         finally:
             call_off()
+            if self._lent is not None:
+                self._lent.close()
 
     @property
     def unsettled(self) -> bool:
@@ -259,6 +270,13 @@ def _backend_of(job: Job, registry: Registry) -> Backend:
         return registry.load(job.backend)
     # the process that took the request in may have other routes
     return resolved.backend if resolved.name == job.backend else registry.load(job.backend)
+
+
+def _lent(files: Files, job: Job) -> Lent | None:
+    """Return what a run may read; None for one that can never name a file."""
+    if job.detached or file_ids_of(job.request) or collection_ids_of(job.request):
+        return files.lent(job.account, job.request)
+    return None
 
 
 def _nothing() -> None:

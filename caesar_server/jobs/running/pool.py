@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 
+from caesar_server.contract.context import Forwarded
 from caesar_server.errors import SHUTDOWN, BackendLoadError, ShuttingDownError
 from caesar_server.jobs.cancellation import Reason, cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer
+from caesar_server.jobs.files import Files
 from caesar_server.jobs.following.watch import Watch
 from caesar_server.jobs.leasing.claims import Claims
 from caesar_server.jobs.running.attempt import Attempt, HandedBackError
@@ -26,6 +28,7 @@ class JobPool:
     Whoever wants to run one takes a place first; the end of the run, or of the failure to begin it,
     gives it back.  The threads start with the first job, never before a fork.
 
+    :param files: lends uploaded files to runs; None: there are none.
     :param watch: hears of what is stored.
     :param on_end: called after each run.
     """
@@ -37,6 +40,7 @@ class JobPool:
         store: Store,
         registry: Registry,
         clock: SchedulingClock,
+        files: Files | None,
         observer: Observer,
         claims: Claims,
         watch: Watch,
@@ -46,6 +50,7 @@ class JobPool:
         self._store = store
         self._registry = registry
         self._clock = clock
+        self._files = files
         self._observer = observer
         self._claims = claims
         self._watch = watch
@@ -89,13 +94,16 @@ class JobPool:
             self._places -= 1
             self._changed.notify_all()
 
-    def run(self, job: Job) -> None:
+    def run(self, job: Job, forwarded: Forwarded | None = None) -> None:
         """Run a job that was claimed just now, and for which a place was taken.
+
+        :param forwarded: what may be passed on of the caller's HTTP request; a durable backend gets
+            nothing of it, since it could not go on elsewhere.
 
         :raises BackendLoadError: if its backend cannot be loaded; nothing was begun then.
         :raises ShuttingDownError: after :meth:`stop`; likewise.
         """
-        attempt = self._begin(job)
+        attempt = self._begin(job, None if job.durable else forwarded)
         if not self._submit(self._perform, attempt):
             self._release(attempt)
             self._watch.end_own(job.id)
@@ -143,7 +151,7 @@ class JobPool:
             self._executor.submit(function, argument)
             return True
 
-    def _begin(self, job: Job) -> Attempt:
+    def _begin(self, job: Job, forwarded: Forwarded | None = None) -> Attempt:
         """Return the attempt at a job; gives the place back if there is none."""
         try:
             attempt = Attempt(
@@ -151,7 +159,9 @@ class JobPool:
                 store=self._store,
                 registry=self._registry,
                 clock=self._clock,
+                files=self._files,
                 observer=self._observer,
+                forwarded=forwarded,
                 on_stored=lambda last: self._announce(attempt, last=last),
             )
         except BaseException:

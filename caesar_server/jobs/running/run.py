@@ -9,9 +9,12 @@ from typing import NoReturn
 from caesar_server.contract.backend import Backend
 from caesar_server.contract.errors import BackendError, Cancelled, ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, UsageCounted
-from caesar_server.contract.request import Request
+from caesar_server.contract.request import FollowUpRequest, Request
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED
+from caesar_server.jobs.adapt import fit
 from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.files.inlining import inlined, is_inlined
+from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 from caesar_server.jobs.running.invariant import ContractBreach, Invariant, check_error
 
 _ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN, "handover": SHUTDOWN}
@@ -58,7 +61,7 @@ def _events(
     invariant = Invariant(request.choices)
     context.raise_if_cancelled()
     try:
-        events = iter(backend.run(request, context))
+        events = iter(backend.run(_taken(request, backend, context), context))
     except _ENDINGS as error:
         _raise_disarmed(error)
     try:
@@ -83,6 +86,34 @@ def _events(
         _close(events, context)
     context.raise_if_cancelled()
     raise ContractBreach("run() ended without a terminal event; yield Completed() at last")
+
+
+def _taken(request: Request, backend: Backend, context: RunContext) -> Request:
+    """Return a request as the backend takes it; most were made fit when they came in.
+
+    A job keeps a follow-up, and a request whose files become text, as it was asked: made fit, its
+    question could not be shown any more.
+
+    :raises InvalidRequestError: if the backend cannot take it.
+    """
+    able = backend.capabilities
+    name = next(reversed(context.chain), "")
+    if is_inlined(request, able) and _is_lent(request, context):
+        found = {file.id: file for file in context.files.values()}
+        for members in context.collections.values():
+            found |= {file.id: file for file in reversed(members)}
+        files = tuple(found.values())
+        request = inlined(request, able, name, files, lambda file: file.path.read_bytes())
+    elif not isinstance(request, FollowUpRequest):
+        return request
+    return fit(request, able, name)
+
+
+def _is_lent(request: Request, context: RunContext) -> bool:
+    """Return whether the run has the files that its request names; not so outside of a server."""
+    return set(file_ids_of(request)) <= set(context.files) and set(
+        collection_ids_of(request)
+    ) <= set(context.collections)
 
 
 def _error_info(error: BaseException, context: RunContext, backend: str) -> ErrorInfo:

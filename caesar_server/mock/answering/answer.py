@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -13,6 +13,8 @@ from caesar_server.contract import (
     ContentDelta,
     Context,
     Event,
+    FollowUpRequest,
+    LoopFinished,
     ProgressNoted,
     ResearchRequest,
     ResultFound,
@@ -56,7 +58,7 @@ class Answer:
 
     def __init__(
         self,
-        request: CompletionRequest | ChatRequest | ResearchRequest,
+        request: CompletionRequest | ChatRequest | ResearchRequest | FollowUpRequest,
         question: Question,
         reply: Reply,
         *,
@@ -73,11 +75,16 @@ class Answer:
         self._waiter = waiter
         self._cut = cut
         self._whole = whole
-        self._sampling = Sampling() if isinstance(request, ResearchRequest) else request.sampling
+        if isinstance(request, (CompletionRequest, ChatRequest)):
+            is_text, self._sampling = True, request.sampling
+        else:
+            is_text, self._sampling = False, Sampling()
         #: whether a system prompt asks for the answer in another shape
-        self._shaped = request.parameters.system_prompt is not None
+        self._shaped = not isinstance(request, FollowUpRequest) and (
+            request.parameters.system_prompt is not None
+        )
         # Nobody sees the unshaped text of a completion, so that it is told only where it differs.
-        self._both = isinstance(request, ResearchRequest) or reply.transformed is not None
+        self._both = not is_text or reply.transformed is not None
         self._pacing = reply.pacing or pacing
         paced = is_paced(self._pacing)
         self._schedule = Schedule(self._pacing, Random(seed)) if paced else None
@@ -91,16 +98,18 @@ class Answer:
         :raises Cancelled: as soon as the run is cancelled.
         """
         yield from self._findings()
-        for k in range(self._sampling.n):
-            yield from self._choice(choice_of(self._reply, k), position * self._sampling.n + k)
-        if self._reply.error is None:
-            yield self._usage()
+        n = self._sampling.n
+        for k in range(n):
+            choice = choice_of(self._reply, k)
+            yield from self._choice(choice, position * n + k, is_last=k == n - 1)
 
     def _findings(self) -> Iterator[Event]:
         reply, context = self._reply, self._context
+        self._waiter.wait_for_polls(reply.queued_polls)
         for status in reply.statuses:
             context.raise_if_cancelled()
             yield StatusChanged(status)
+            self._waiter.wait_for_polls(reply.polls_per_status)
         for line in reply.progress:
             context.raise_if_cancelled()
             yield ProgressNoted(line)
@@ -110,8 +119,15 @@ class Answer:
             yield ResultFound(id, result.title, result.url, result.score, result.citation_index)
             if result.raw is not None or result.markdown is not None:
                 yield SourceStored(id, result.raw, result.markdown)
+        for request in reply.requests:
+            context.raise_if_cancelled()
+            yield request.event(reply.results)
+        for loop in range(reply.loops or 0):
+            context.raise_if_cancelled()
+            yield LoopFinished(loop + 1)
 
-    def _choice(self, choice: MockChoice, number: int) -> Iterator[Event]:
+    def _choice(self, choice: MockChoice, number: int, *, is_last: bool) -> Iterator[Event]:
+        self._context.raise_if_cancelled()
         fails = self._reply.error is not None
         channel: Channel = "transformed" if self._shaped else "content"
         if self._shaped and self._both:
@@ -127,41 +143,52 @@ class Answer:
             yield ContentDelta(prompt.text, number, channel, prompt.tokens)
         yield from self._deltas(answer, number, channel, self._schedule)
         if not fails:
-            usage = self._reply.usage
-            if usage is None or usage.completion_tokens is None:
-                yield UsageCounted(completion_tokens=answer.count)
+            usage = self._usage(answer, is_last=is_last)
+            if usage is not None:
+                yield usage
             yield ChoiceFinished(number, answer.reason)
 
     def _deltas(
         self, answer: Said, number: int, channel: Channel, schedule: Schedule | None
-    ) -> Iterator[Event]:
-        context = self._context
+    ) -> Iterable[ContentDelta]:
+        """Return the deltas of a text; to be asked for one by one, since some have to wait.
+
+        Those that have not are there already: whoever runs a backend looks after each event whether
+        the run is cancelled.
+        """
         if self._whole and schedule is None:
-            context.raise_if_cancelled()
-            yield from self._one(answer, number, channel)
-            return
+            return self._one(answer, number, channel)
         deltas = self._cut.of(answer, self._pacing, self._reply.chunks, number, channel)
         if schedule is None:
-            for delta in deltas:
-                context.raise_if_cancelled()
-                yield delta
-        elif self._whole:
+            return deltas
+        if self._whole:
             dues = [schedule.due_s(delta.text) for delta in deltas]
-            self._waiter.wait_until(max(dues, default=0.0))
-            yield from self._one(answer, number, channel)
-        else:
-            for delta in deltas:
-                self._waiter.wait_until(schedule.due_s(delta.text))
-                yield delta
+            return self._paced(self._one(answer, number, channel), [max(dues, default=0.0)])
+        return self._paced(deltas, (schedule.due_s(delta.text) for delta in deltas))
+
+    def _paced(
+        self, deltas: Iterable[ContentDelta], dues: Iterable[float]
+    ) -> Iterator[ContentDelta]:
+        """Yield each delta when it is due."""
+        for delta, due_s in zip(deltas, dues, strict=False):
+            self._waiter.wait_until(due_s)
+            yield delta
 
     @staticmethod
-    def _one(answer: Said, number: int, channel: Channel) -> Iterator[Event]:
-        if answer.text:
-            yield ContentDelta(answer.text, number, channel, answer.tokens)
+    def _one(answer: Said, number: int, channel: Channel) -> Sequence[ContentDelta]:
+        if not answer.text:
+            return ()
+        return (ContentDelta(answer.text, number, channel, answer.tokens),)
 
-    def _usage(self) -> UsageCounted:
-        usage = self._reply.usage
-        if usage is None:
-            return UsageCounted(prompt_tokens=self._question.tokens)
-        prompt = self._question.tokens if usage.prompt_tokens is None else usage.prompt_tokens
-        return UsageCounted(prompt, usage.completion_tokens or 0)
+    def _usage(self, answer: Said, *, is_last: bool) -> UsageCounted | None:
+        """Return the usage to report with a choice; that of the prompt comes with the last one."""
+        told = self._reply.usage
+        counts = told is None or told.completion_tokens is None
+        completion = answer.count if counts else 0
+        if not is_last:
+            return UsageCounted(completion_tokens=completion) if counts else None
+        prompt = self._question.tokens
+        if told is not None:
+            prompt = prompt if told.prompt_tokens is None else told.prompt_tokens
+            completion += told.completion_tokens or 0
+        return UsageCounted(prompt, completion)

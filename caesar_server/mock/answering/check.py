@@ -29,6 +29,12 @@ def _problems(reply: Reply) -> Iterator[tuple[str, str]]:
         problem = Templates().problem(reply.template)
         if problem is not None:
             yield "template", f"expected a Jinja template: {problem}"
+    for index, request in enumerate(reply.requests):
+        if request.result is not None and request.result >= len(reply.results):
+            yield (
+                f"requests[{index}].result",
+                f"expected the place of one of the {len(reply.results)} results, from 0",
+            )
     for index, choice in enumerate(reply.choices):
         if not _joins(choice):
             yield f"choices[{index}].logprobs", "expected tokens that join to the choice's text"

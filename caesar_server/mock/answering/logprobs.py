@@ -16,15 +16,17 @@ _OTHERS = (" the", " a", " of", " and", " to", " in", " is", " that", " it", " f
 
 
 def made_up(tokens: Sequence[str], top: int, text: str) -> list[LogprobToken]:
-    """Return made-up log probabilities, the same for the same ``text``.
+    """Return made-up log probabilities, the same for the same ``text``, whatever ``top`` is.
 
-    The alternatives of a token are ordered by their probability and add up to less than 1.
+    The alternatives of a token are ordered by their probability and add up to less than 1; fewer of
+    them are the first of more.
 
     :param top: so many alternatives for each token, itself among them.
     :param text: seeds the chance.
     """
-    random = Random(_seed_of(text))
-    return [_made_up(token, top, random) for token in tokens]
+    # two, so that nothing that is shown depends on how much else is
+    chosen, others = Random(_seed_of(text)), Random(_seed_of(f"others|{text}"))
+    return [_made_up(token, top, chosen, others) for token in tokens]
 
 
 def given(tokens: Sequence[MockToken], top: int) -> list[LogprobToken]:
@@ -53,17 +55,20 @@ def trimmed(tokens: Sequence[LogprobToken], length: int) -> list[LogprobToken]:
     return kept
 
 
-def _made_up(token: str, top: int, random: Random) -> LogprobToken:
-    left = random.uniform(0.4, 0.98)
-    chosen = round(math.log(left), 6)
-    left = 1 - left
-    alternatives = [TopLogprob(token, chosen)][:top]
-    for other in random.sample([word for word in _OTHERS if word != token], max(0, top - 1)):
-        share = left * random.uniform(0.3, 0.6)
-        left -= share
-        alternatives.append(TopLogprob(other, round(math.log(share), 6)))
-    best = sorted(alternatives, key=lambda one: -one.logprob)
-    return LogprobToken(token, chosen, tuple(best))
+def _made_up(token: str, top: int, chosen: Random, others: Random) -> LogprobToken:
+    probability = chosen.uniform(0.4, 0.98)
+    logprob = round(math.log(probability), 6)
+    alternatives = [TopLogprob(token, logprob)]
+    if top > 1:
+        # a little stays for words that are not there, or rounding would make it more than 1
+        left = 0.99 * (1 - probability)
+        words = [word for word in _OTHERS if word != token]
+        for other in others.sample(words, len(words)):
+            share = left * others.uniform(0.3, 0.6)
+            left -= share
+            alternatives.append(TopLogprob(other, round(math.log(share), 6)))
+        alternatives.sort(key=lambda one: -one.logprob)
+    return LogprobToken(token, logprob, tuple(alternatives[:top]))
 
 
 def _best(top: dict[str, float], count: int) -> tuple[TopLogprob, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from typing import Any
 
 import msgspec
 
 from caesar_server.contract import sse
 
-_DATA = b"data: "
+#: The data of a frame, which may have a number before it.
+_DATA = re.compile(rb"\A(?P<head>(?:id: [^\n]*\n)?data: )")
 #: The first two of the three bytes of U+20AC.
 HALF_CHARACTER = b"\xe2\x82"
 #: Stands for them while the rest is made JSON; private use, so hardly in the text itself.
@@ -18,9 +19,9 @@ _ESCAPED_MARK = b"\\uf8ff"
 
 
 def carries_text(frame: bytes) -> bool:
-    """Return whether a frame adds to the text of a choice."""
+    """Return whether a frame adds to the text of a choice, or tells of a job's progress."""
     body = parsed(frame)
-    return body is not None and any(_text_place(choice) for choice in _choices(body))
+    return body is not None and any(map(_text_place, _holders(body)))
 
 
 def is_done(frame: bytes) -> bool:
@@ -30,7 +31,7 @@ def is_done(frame: bytes) -> bool:
 
 def is_data(frame: bytes) -> bool:
     """Return whether a frame has data other than ``[DONE]``."""
-    return frame.startswith(_DATA) and not is_done(frame)
+    return _DATA.match(frame) is not None and not is_done(frame)
 
 
 def parsed(frame: bytes) -> dict[str, Any] | None:
@@ -38,7 +39,7 @@ def parsed(frame: bytes) -> dict[str, Any] | None:
     if not is_data(frame):
         return None
     try:
-        body = msgspec.json.decode(frame[len(_DATA) :])
+        body = msgspec.json.decode(_split(frame)[1])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return body if isinstance(body, dict) else None
@@ -46,8 +47,8 @@ def parsed(frame: bytes) -> dict[str, Any] | None:
 
 def cut_json(frame: bytes) -> bytes:
     """Return ``frame`` with the first half of its JSON alone."""
-    data = frame[len(_DATA) :].rstrip(b"\r\n")
-    return _DATA + data[: len(data) // 2] + b"\n\n"
+    head, data = _split(frame)
+    return head + data[: len(data) // 2] + b"\n\n"
 
 
 def with_half_character(frame: bytes) -> bytes:
@@ -55,12 +56,13 @@ def with_half_character(frame: bytes) -> bytes:
     body = parsed(frame)
     if body is None:
         return frame
-    for choice in _choices(body):
-        if (place := _text_place(choice)) is not None:
+    for one in _holders(body):
+        if (place := _text_place(one)) is not None:
             holder, name = place
             holder[name] += _MARK
+            made = _split(frame)[0] + _split(sse.frame(body))[1] + b"\n\n"
             # The last one: the text could hold another.
-            before, _, after = sse.frame(body).rpartition(_ESCAPED_MARK)
+            before, _, after = made.rpartition(_ESCAPED_MARK)
             return before + HALF_CHARACTER + after
     return frame
 
@@ -70,17 +72,25 @@ def with_crlf(frame: bytes) -> bytes:
     return frame.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
-def _choices(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    choices = body.get("choices")
+def _split(frame: bytes) -> tuple[bytes, bytes]:
+    """Return what comes before the data of a frame, and the data."""
+    found = _DATA.match(frame)
+    end = 0 if found is None else found.end()
+    return frame[:end], frame[end:].rstrip(b"\r\n")
+
+
+def _holders(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects in a frame that may have text: its choices, or itself if it has none."""
+    choices = body.get("choices", [body])
     if not isinstance(choices, list):
         return []
     return [choice for choice in choices if isinstance(choice, dict)]
 
 
 def _text_place(choice: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
-    """Return the object that holds a choice's text and the text's name in it, if there is any."""
+    """Return the object that holds a text and the text's name in it, if there is any."""
     delta = choice.get("delta")
-    for holder, name in ((choice, "text"), (delta, "content")):
+    for holder, name in ((choice, "text"), (delta, "content"), (choice, "message")):
         if isinstance(holder, dict) and isinstance(holder.get(name), str) and holder[name]:
             return holder, name
     return None

@@ -33,8 +33,9 @@ HEADERS: Mapping[str, str] = {
     STRICT_HEADER: "``true`` or ``false``: whether a call without a rule is refused",
     "X-Caesar-Mock-Scope": "the scope that answers",
 }
+_STRICT = STRICT_HEADER.lower()
 #: Taken by others, or never the client's to set.
-_ELSEWHERE = {"x-caesar-mock-scope", "x-caesar-mock-call", STRICT_HEADER.lower()}
+_ELSEWHERE = {"x-caesar-mock-scope", "x-caesar-mock-call", _STRICT}
 
 
 def header_faults(headers: Mapping[str, str]) -> tuple[Fault, ...] | None:
@@ -69,7 +70,7 @@ def header_strict(headers: Mapping[str, str]) -> bool | None:
     :param headers: names in lower case.
     :raises FaultError: if it says neither ``true`` nor ``false``.
     """
-    value = headers.get(STRICT_HEADER.lower())
+    value = headers.get(_STRICT)
     if value is None:
         return None
     if value not in ("true", "false"):

@@ -47,9 +47,11 @@ class Problem:
         }
 
     def __str__(self) -> str:
-        """``FILE:LINE:COLUMN: FIELD: MESSAGE``, without what is not known."""
+        """``FILE:LINE:COLUMN: FIELD: MESSAGE``, without what is not known; always one line."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        return ": ".join(part for part in (place, self.field, self.message) if part)
+        told = ": ".join(part for part in (place, self.field, self.message) if part)
+        # the messages of other packages may have several
+        return " ".join(filter(None, map(str.strip, told.splitlines())))
 
 
 class FixturesError(ValueError):

@@ -1,8 +1,8 @@
 """The JSON Schema of fixture files, made of the types that the loader reads them as.
 
 It accepts what the loader accepts, except for what no schema can say: that a name is not used
-twice, that a template, an expression of JMESPath or a regular expression can be compiled, and that
-the tokens of a choice join to its text.
+twice, that a template, an expression of JMESPath or a regular expression can be compiled, that the
+tokens of a choice join to its text, and that the result which a request became is there.
 """
 
 from __future__ import annotations

@@ -31,14 +31,20 @@ def _when() -> Json:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "prompt": _said(text, "The prompt, the last user message, or the query."),
+            "prompt": _said(
+                text, "The prompt, the last user message, the query, or the follow-up question."
+            ),
             "messages": _said(
                 _or_operators({"type": "array"}),
                 "The messages of a chat; operators for text look at each of them.",
             ),
-            "query": _said(text, "The query of a research request."),
+            "query": _said(text, "The query of a research or brainstorm request."),
             "model": _said(text, "The model's name; a plain value may have `*`, `?` and `[...]`."),
-            "metadata": _said(names, "The request's metadata: name -> value; null: not there."),
+            "metadata": _said(
+                names,
+                "The request's metadata, or the parameters in the body of a research request: "
+                "name -> value; null: not there.",
+            ),
             "headers": {
                 "description": "Header -> value, in any case of its name; null: not there.",
                 "type": "object",
@@ -47,7 +53,8 @@ def _when() -> Json:
             "path": _said(
                 text,
                 "The path, such as `/compat/completions`, also where an alias of it was asked for; "
-                "a plain value may have `*`, `?` and `[...]`.",
+                "a plain value may have `*`, `?` and `[...]`, or `{id}` for one step that is an "
+                "id, as in `/research/{id}`.",
             ),
             "method": _said(text, "The HTTP method."),
             "stream": _said(_or_operators({"type": "boolean"}), "Whether a stream was asked for."),

@@ -51,6 +51,8 @@ class OpenBook:
         self.lock = lock
         #: Counts what happened, but for frames.
         self.changes = 0
+        #: So many threads wait for news: as a rule none, and to wake none costs something, too.
+        self.waiting = 0
         self._limits = limits
         self._news = news
         #: By number, the oldest first.
@@ -104,7 +106,8 @@ class OpenBook:
             self._faults[fault] += 1
         if ended is not None:
             self._ended[ended] += 1
-        self._news.notify_all()
+        if self.waiting:
+            self._news.notify_all()
 
     def _make_room(self) -> None:
         while len(self._recordings) > self._limits.entries or (
@@ -134,6 +137,6 @@ def _precedes(earlier: Recording, call: Call) -> bool:
         before.attempt == call.attempt - 1
         and not earlier.continued
         and (before.method, before.path, before.api_key) == (call.method, call.path, call.api_key)
-        and before.raw_body == call.raw_body
+        and before.content == call.content
         and not earlier.succeeded
     )

@@ -55,7 +55,8 @@ class Entry:
     :param original: the same with everything in it: conditions look at it, nothing shows it.
     :param group: the id of the first attempt of this call; the entry's own id if it is that.
     :param at: when the request came, in Unix seconds by the scope's clock.
-    :param decided: whether the rules were asked; a request that was refused before may not be.
+    :param decided: whether the rules have a say in the answer; not if the server itself refused the
+        request, for what is wrong in it.
     :param rule: the reply rule that matched, or None.
     :param nearest: if none matched: the rules that came closest.
     :param faults: those that happened, in order.

@@ -68,6 +68,7 @@ def _request(call: Call) -> Json:
         "raw_path": call.raw_path,
         "headers": dict(call.headers),
         "body": bytes_json(call.raw_body),
+        "body_left_out_bytes": call.left_out_bytes,
         "model": call.model,
         "prompt": call.prompt,
         "stream": call.stream,

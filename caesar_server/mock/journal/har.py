@@ -77,7 +77,7 @@ def _request(call: Call) -> Json:
             for name, value in parse_qsl(path.partition("?")[2], keep_blank_values=True)
         ],
         "headersSize": _UNKNOWN,
-        "bodySize": len(call.raw_body),
+        "bodySize": len(call.raw_body) + call.left_out_bytes,
     }
     if call.raw_body:
         body = bytes_json(call.raw_body)
@@ -87,6 +87,8 @@ def _request(call: Call) -> Json:
             # 1.2 has a field for it only in answers
             **({"_encoding": "base64"} if "base64" in body else {}),
         }
+        if call.left_out_bytes:
+            request["postData"]["comment"] = f"{call.left_out_bytes} later bytes were not kept"
     return request
 
 

@@ -99,7 +99,9 @@ class Journal:
                 raise NotReachedError(self.explain(wanted, expected, len(found)), found)
             with self._news:
                 if self._book is book and book.changes == changes:
+                    book.waiting += 1
                     self._news.wait(left_s)
+                    book.waiting -= 1
 
     def explain(self, wanted: EntryFilter, expected: str, got: int) -> str:
         """Return why a check of the journal failed, for people.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec import structs
 
 from caesar_server.mock.journal.entry import CLIENT_LEFT, COMPLETED, Ended, Entry, FaultNote
 from caesar_server.mock.journal.masking import masked
@@ -49,12 +50,12 @@ class Recording:
         "_book",
         "_decision",
         "_detail",
-        "_done",
         "_ended",
         "_ended_at_s",
         "_faults",
         "_head",
         "_kept_bytes",
+        "_last",
         "_left_out",
         "_max_frame_bytes",
         "_monotonic",
@@ -82,7 +83,7 @@ class Recording:
         self.number = number
         self.group = group
         #: Bytes that it takes by now, roughly.
-        self.size = _ENTRY_BYTES + _PARSED_FACTOR * len(call.raw_body)
+        self.size = _ENTRY_BYTES + len(call.raw_body) * (1 if call.body is None else _PARSED_FACTOR)
         #: Whether a later attempt goes on with this one.
         self.continued = False
         self._book = book
@@ -97,7 +98,7 @@ class Recording:
         self._kept_bytes = 0
         self._left_out = 0
         self._sent = 0
-        self._done = False
+        self._last = b""
         self._ended: Ended | None = None
         self._ended_at_s: float | None = None
         self._detail = ""
@@ -111,7 +112,7 @@ class Recording:
             return Entry(
                 id=call.id,
                 number=self.number,
-                call=replace(call, headers=masked(call.headers), api_key=None),
+                call=structs.replace(call, headers=masked(call.headers), api_key=None),
                 original=call,
                 group=self.group,
                 at=self._at,
@@ -141,6 +142,12 @@ class Recording:
             self._decision = decision
             self._book.noted()
 
+    def refused(self) -> None:
+        """Note that the server refuses the call itself: no rule answers."""
+        with self._book.lock:
+            self._decision = None
+            self._book.noted()
+
     def faulted(self, kind: FaultKind, rule: str = "") -> None:
         """Note a fault that happens now; ``rule`` is the id of the one that asked for it."""
         with self._book.lock:
@@ -155,7 +162,10 @@ class Recording:
 
         :param headers: repeated names are joined by a comma.
         """
-        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+        # a list, as hosts have it, is told sooner than that something is no mapping
+        if not isinstance(headers, list) and isinstance(headers, Mapping):
+            headers = headers.items()
+        pairs = tuple(headers)
         with self._book.lock:
             self._head = (status, pairs, self._elapsed())
             self._book.noted()
@@ -170,10 +180,9 @@ class Recording:
             return
         size = sum(map(len, batch))
         grown = size + _NOTE_BYTES * len(batch)
-        done = _is_done(batch[-1])
         with self._book.lock:
             self._sent += size
-            self._done = self._done or done
+            self._last = batch[-1]
             # From the first that does not fit on: what is kept is always the beginning.
             if self._left_out or self._kept_bytes + grown > self._max_frame_bytes:
                 self._left_out += len(batch)
@@ -191,7 +200,8 @@ class Recording:
         with self._book.lock:
             if self._ended is not None:
                 return
-            self._ended = COMPLETED if ended == CLIENT_LEFT and self._done else ended
+            done = ended == CLIENT_LEFT and _is_done(self._last)
+            self._ended = COMPLETED if done else ended
             self._ended_at_s = self._elapsed()
             self._detail = detail
             self._book.noted(ended=self._ended)

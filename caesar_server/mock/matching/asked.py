@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from caesar_server.mock.calls import documented_path
@@ -13,6 +14,7 @@ from caesar_server.mock.matching import expressions
 from caesar_server.mock.matching.matchers import Matcher, absent, exact, glob, predicate
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.rule import Condition
+from caesar_server.mock.native import path_pattern
 
 #: Fields of which each name inside is a condition of its own.
 NAMED_FIELDS = ("headers", "metadata", "body")
@@ -53,7 +55,8 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """Return the conditions that a call must meet, all of them.
 
-    A plain value must be equal (``model`` and ``path``: match as a glob; ``method``: in any case);
+    A plain value must be equal (``model`` and ``path``: match as a glob; ``path``: ``{id}`` stands
+    for one step that is an id; ``method``: in any case);
     a :class:`~caesar_server.mock.matching.matchers.Matcher` says more.  ``headers``, ``metadata``
     and ``body`` take a mapping from name to plain value or matcher, ``None`` for a name that must
     not be there; ``metadata`` and ``body`` also one matcher for the whole.  ``jmespath`` is one or
@@ -103,8 +106,19 @@ def _checked(name: str, value: Any) -> Matcher:
     if isinstance(value, str) and name == "method":
         return exact(value.upper())
     if isinstance(value, str) and name == "path":
-        return glob(documented_path(value))
+        return _path(documented_path(value))
     return glob(value) if isinstance(value, str) and name in GLOB_FIELDS else exact(value)
+
+
+def _path(path: str) -> Matcher:
+    """Return the matcher for a path, which may have ``*`` and ``{id}`` in it."""
+    pattern = path_pattern(path)
+    if pattern is None:
+        return glob(path)
+    return Matcher(
+        repr(path),
+        lambda seen: isinstance(seen, str) and pattern.fullmatch(seen) is not None,
+    )
 
 
 _KINDS = {
@@ -124,13 +138,11 @@ _KINDS = {
 
 
 def _plain(name: str, matcher: Matcher) -> Condition:
-    def value(call: Call) -> Any:
-        return getattr(call, name)
-
+    value, test = attrgetter(name), matcher.test
     return Condition(
         name,
         matcher.wanted,
-        lambda call: matcher.test(value(call)),
+        lambda call: test(value(call)),
         lambda call: _told(value(call)),
         matcher.exact if name == "prompt" else None,
     )

@@ -25,7 +25,9 @@ def compiled(text: str) -> Callable[[Any], Any]:
         expression = jmespath.compile(text)
     # a warning, where somebody makes errors of them: of literals in an old form
     except (problems, RecursionError, DeprecationWarning, PendingDeprecationWarning) as error:
-        raise ValueError(f"expected a JMESPath expression, got {text!r}: {error}") from None
+        # below its first line is the expression once more
+        told = str(error).partition("\n")[0].removesuffix(":").removesuffix(", for expression")
+        raise ValueError(f"expected a JMESPath expression, got {text!r}: {told}") from None
 
     def find(document: Any) -> Any:
         try:

@@ -35,8 +35,9 @@ def exact(value: Any, *, ignore_case: bool = False) -> Matcher:
     :raises TypeError: if ``ignore_case`` is given for something that is no text.
     """
     if not ignore_case:
-        text = value if isinstance(value, str) else None
-        return Matcher(repr(value), lambda seen: same_json(value, seen), text)
+        if isinstance(value, str):
+            return Matcher(repr(value), lambda seen: bool(value == seen), value)
+        return Matcher(repr(value), lambda seen: same_json(value, seen))
     if not isinstance(value, str):
         raise TypeError(f"exact: ignore_case is for a text, got {value!r}")
     folded = value.casefold()

@@ -37,6 +37,8 @@ def _reasons(state: RuleState, failed: Sequence[Condition], call: Call) -> tuple
     if not failed:
         if state.left == 0:
             reasons.append(f"times: used up, {state.used} of {state.rule.times}")
-        elif state.matched <= state.rule.skip:
-            reasons.append(f"skip: let pass, {state.matched} of {state.rule.skip}")
+        elif state.rule.skip:
+            # what matched and was not used was let pass
+            passed = state.matched - state.used
+            reasons.append(f"skip: let pass, {passed} of {state.rule.skip}")
     return tuple(reasons)

@@ -31,34 +31,75 @@ class RuleState:
         return None if self.rule.times is None else self.rule.times - self.used
 
 
+class Counts:
+    """How often a rule matched, let pass and was used; another object after a reset.
+
+    :ivar free: turns that were given back, a heap; the lowest is taken first.
+    """
+
+    __slots__ = ("free", "matched", "passed", "used")
+
+    def __init__(self) -> None:
+        self.matched = 0
+        self.passed = 0
+        self.used = 0
+        self.free: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a call took of a rule; see :class:`~caesar_server.mock.model.rule.Use`.
+
+    :param turn: how often the rule was used before; None: it does nothing in this call.
+    :param passed: whether the rule lets the call pass.
+    """
+
+    rule: Rule
+    counts: Counts
+    turn: int | None = None
+    passed: bool = False
+
+    def give_back(self) -> None:
+        """Count it no more: the next call takes what this one had.  After a reset: nothing."""
+        counts = self.counts
+        counts.matched -= 1
+        counts.passed -= self.passed
+        if self.turn is not None:
+            counts.used -= 1
+            heapq.heappush(counts.free, self.turn)
+
+
 class Entry:
     """A rule with its counters, which only the holder of the scope's lock may touch."""
 
-    __slots__ = ("matched", "rank", "rule", "used")
+    __slots__ = ("counts", "rank", "rule")
 
     def __init__(self, rule: Rule, origin: int, number: int) -> None:
         self.rule = rule
         self.rank = (-rule.priority, origin, number)
-        self.matched = 0
-        self.used = 0
+        self.counts = Counts()
 
-    def take(self, *, used: bool = True) -> int | None:
-        """Count a call that matches.
+    def take(self, *, used: bool = True) -> Taken | None:
+        """Count a call that matches; None if the rule is used up.
 
         :param used: whether the rule would do anything.
-        :return: how often the rule was used before, if this call may use it, else None.
         """
-        if self.rule.times is not None and self.used >= self.rule.times:
+        counts = self.counts
+        if self.rule.times is not None and counts.used >= self.rule.times:
             return None
-        self.matched += 1
-        if self.matched <= self.rule.skip:
-            return None
-        self.used += used
-        return self.used - used
+        counts.matched += 1
+        if counts.passed < self.rule.skip:
+            counts.passed += 1
+            return Taken(self.rule, counts, passed=True)
+        if not used:
+            return Taken(self.rule, counts)
+        turn = heapq.heappop(counts.free) if counts.free else counts.used
+        counts.used += 1
+        return Taken(self.rule, counts, turn)
 
     def state(self) -> RuleState:
         """Return what it shows."""
-        return RuleState(self.rule, self.matched, self.used)
+        return RuleState(self.rule, self.counts.matched, self.counts.used)
 
 
 def holds(rule: Rule, call: Call) -> bool:
@@ -66,7 +107,10 @@ def holds(rule: Rule, call: Call) -> bool:
 
     :raises Exception: whatever a predicate raises.
     """
-    return all(condition.holds(call) for condition in rule.conditions)
+    for condition in rule.conditions:  # noqa: SIM110 - all() costs twice that of one or two
+        if not condition.holds(call):
+            return False
+    return True
 
 
 class Table:
@@ -141,14 +185,14 @@ class Table:
                 continue
             before, entry = self._files.get(rule.id), Entry(rule, 1, number)
             if before is not None and _same(before.rule, rule):
-                entry.matched, entry.used = before.matched, before.used
+                entry.counts = before.counts
             files[rule.id] = entry
         self._files, self._order = files, None
 
     def reset(self) -> None:
         """Set all counters to 0."""
         for entry in (*self._own.values(), *self._files.values()):
-            entry.matched = entry.used = 0
+            entry.counts = Counts()
 
     def _free_id(self, number: int, added: dict[str, Entry]) -> str:
         while self.find(f"r{number}") is not None or f"r{number}" in added:

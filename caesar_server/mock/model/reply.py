@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from caesar_server.contract import ErrorInfo
+from caesar_server.contract import ErrorInfo, RequestLogged
 from caesar_server.contract.events import FinishReason, RunningStatus
-from caesar_server.mock.model.pacing import Pacing, Seconds
+from caesar_server.mock.model.pacing import LONGEST_WAIT_S, Pacing, Seconds
 
+Polls: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 LogProb: TypeAlias = Annotated[float, msgspec.Meta(ge=-1_000_000_000, le=0)]
 
 
@@ -38,6 +40,57 @@ class MockResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def event_id(self) -> str:
         """The id to report."""
         return self.id or str(uuid.uuid5(uuid.NAMESPACE_URL, self.url))
+
+
+class MockRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call to a third party that the reply claims to have made.
+
+    :param url: that was called.
+    :param method: of HTTP.
+    :param response_status: None: there was no answer.
+    :param duration_ms: whole milliseconds.
+    :param request_headers: as one text.
+    :param request_body: as text.
+    :param response_headers: as one text.
+    :param response_body: as text.
+    :param provider: of the third party, for programs.
+    :param provider_display_name: for people.
+    :param provider_icon: URL of an image.
+    :param result: the place, from 0, of the reply's result that the call became; None: of none.
+    """
+
+    url: str
+    method: str = "GET"
+    response_status: Annotated[int, msgspec.Meta(ge=100, le=599)] | None = 200
+    duration_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_S * 1000)] = 0
+    request_headers: str = ""
+    request_body: str = ""
+    response_headers: str = ""
+    response_body: str = ""
+    provider: str = ""
+    provider_display_name: str = ""
+    provider_icon: str = ""
+    result: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def event(self, results: Sequence[MockResult]) -> RequestLogged:
+        """Return what is reported.
+
+        :param results: of the reply; ``result`` must be within them.
+        """
+        fields = msgspec.structs.asdict(self)
+        place = fields.pop("result")
+        return RequestLogged(**fields, result_id=None if place is None else results[place].event_id)
+
+
+class MockQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A clarifying question, for a brainstorm request.
+
+    :param question: its text.
+    :param options: answers to choose from.
+    """
+
+    question: str
+    options: tuple[str, ...] = ()
 
 
 class MockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,9 +164,16 @@ class MockChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the mock does for one prompt, in this order.
 
+    :param queued_polls: of a research job or a follow-up question: who polls it sees it waiting
+        (``queued``, ``processing``) so many times before anything else is done.
     :param statuses: phases to report.
+    :param polls_per_status: of such a job: each of ``statuses`` is what so many polls see.
     :param progress: lines of progress.
     :param results: sources to report.
+    :param requests: calls to third parties to report.
+    :param loops: reasoning loops to report as done; None reports none.
+    :param questions: of a brainstorm request: what to ask.  Everything below, but ``pacing`` and
+        ``error``, is nothing to such a request.
     :param text: the answer; several are for the choices of one prompt, in turn.
     :param template: instead of ``text``: a Jinja template over ``call`` (prompt, messages, model,
         metadata, headers, attempt, turn, ...), rendered in a sandbox.
@@ -125,9 +185,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     :param error: fail with it, after the text if there is one.
     """
 
+    queued_polls: Polls = 0
     statuses: tuple[RunningStatus, ...] = ()
+    polls_per_status: Polls = 0
     progress: tuple[str, ...] = ()
     results: tuple[MockResult, ...] = ()
+    requests: tuple[MockRequest, ...] = ()
+    loops: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
+    questions: tuple[MockQuestion, ...] = ()
     text: str | Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ""
     template: str | None = None
     choices: tuple[MockChoice, ...] = ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
@@ -77,6 +77,17 @@ class Nearest:
     failed: tuple[str, ...]
 
 
+class Use(Protocol):
+    """What a call took of a rule: a use, or one of the calls that the rule lets pass."""
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+
+    def give_back(self) -> None:
+        """Count it no more; to be called once at most, by the holder of the scope's lock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What is to be done with a call: made once for each, before anything runs.
@@ -91,6 +102,7 @@ class Decision:
         following; all faults are in the first.
     :param seed: for whatever is drawn in this call; 64 bits.
     :param pacing: of a reply that has none of its own.
+    :param uses: what was counted for it, to be given back if the server refuses the call.
     """
 
     faults: tuple[tuple[Fault, Rule | None], ...] = ()
@@ -100,3 +112,4 @@ class Decision:
     rest: tuple[Decision, ...] = ()
     seed: int = 0
     pacing: Pacing = PLAIN_PACING
+    uses: tuple[Use, ...] = field(default=(), compare=False, repr=False)

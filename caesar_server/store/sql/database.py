@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Literal
 
 from sqlalchemy import ColumnElement, Connection, Engine
 
-from caesar_server.store.base import Changes, StoreError
+from caesar_server.store.base import StoreError
+from caesar_server.store.changes import Changes
 
 #: What an error means: the connection is gone (the step may have been done), somebody else has the
 #: database now, or it is no use to try again.
 Kind = Literal["lost", "busy", "final"]
+
+
+#: Connections of a :meth:`Database.reading_engine` at most.
+READERS = 5
 
 
 class UnreachableError(StoreError):
@@ -54,7 +59,7 @@ class Database(ABC):
 
     @abstractmethod
     def reading_engine(self) -> Engine:
-        """Return a new engine for single statements that read; it has a small pool."""
+        """Return a new engine for single statements that read; it keeps :data:`READERS`."""
 
     @abstractmethod
     def now(self) -> ColumnElement[float]:
@@ -63,6 +68,13 @@ class Database(ABC):
     @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
         """Keep others from migrating until the transaction is over."""
+
+    @abstractmethod
+    def lock_accounts(self, connection: Connection, accounts: Collection[str]) -> None:
+        """Let other processes count or add to what these accounts have only after the transaction.
+
+        Once in a transaction, before anything else.
+        """
 
     @abstractmethod
     def give_room_back(self, connection: Connection) -> None:

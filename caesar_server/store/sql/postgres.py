@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import psycopg
@@ -27,8 +28,8 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from caesar_server.store.base import Changes
-from caesar_server.store.sql.database import Database, Kind
+from caesar_server.store.changes import Changes
+from caesar_server.store.sql.database import READERS, Database, Kind
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class PostgresDatabase(Database):
         return create_engine(
             self._url,
             poolclass=QueuePool,
-            pool_size=5,
+            pool_size=READERS,
             max_overflow=0,
             isolation_level="AUTOCOMMIT",
             hide_parameters=True,
@@ -108,6 +109,11 @@ class PostgresDatabase(Database):
     def lock_schema(self, connection: Connection) -> None:
         """Wait for an advisory lock that ends with the transaction."""
         connection.execute(select(func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
+
+    def lock_accounts(self, connection: Connection, accounts: Collection[str]) -> None:
+        """Wait for an advisory lock of each, in an order that is the same everywhere."""
+        for key in sorted(map(_account_key, accounts)):
+            connection.execute(select(func.pg_advisory_xact_lock(key)))
 
     def give_room_back(self, connection: Connection) -> None:
         """Do nothing: the server vacuums by itself."""
@@ -179,6 +185,12 @@ _HINTS = {
     "3D000": "make it with createdb",
     "28P01": "see to the password in the URL or in ~/.pgpass",
 }
+
+
+def _account_key(account: str) -> int:
+    """Return the number of an account's advisory lock, the same in each process."""
+    digest = hashlib.blake2b(account.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
 
 
 class PostgresChanges(Changes):

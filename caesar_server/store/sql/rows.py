@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
+from caesar_server.contract.context import Update
 from caesar_server.contract.events import event_from_json, event_to_json
 from caesar_server.contract.request import request_from_json, request_to_json
-from caesar_server.store.base import Job, Record
+from caesar_server.store.base import BULK_EVENTS, Job, Record
+from caesar_server.store.sql.schema import BULK_ONLY
+from caesar_server.store.unreadable import UnreadableRecordError
+from caesar_server.store.updates import NumberedUpdate
 
 #: Records in one row at most, so that a reader who asks for a few need not get them all.
 RECORDS_IN_A_ROW = 256
 #: Begins a body that only Python's own JSON can read.
 _LENIENT = b" "
+#: What comes of reading a body that is not what was written, or not what this version writes.
+_UNREADABLE = (
+    msgspec.MsgspecError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 
 #: Columns of a job that stand in its row under the name of their field.
 FIELDS = (
@@ -36,12 +50,16 @@ FIELDS = (
     "checkpoint_seq",
     "finished_at",
     "error_code",
+    "api_version",
+    "parent_id",
+    "session_id",
+    "loops",
 )
 
 
 def job_values(job: Job) -> dict[str, Any]:
     """Return the row of a job."""
-    return {name: getattr(job, name) for name in FIELDS}
+    return {"kind": job.kind, **{name: getattr(job, name) for name in FIELDS}}
 
 
 def request_body(job: Job) -> bytes:
@@ -58,16 +76,19 @@ def request_body(job: Job) -> bytes:
 def job_of(row: Mapping[str, Any], request: bytes, checkpoint: bytes | None) -> Job:
     """Return the job of a row and its bodies.
 
-    :raises ValueError: if a later version of the server wrote what this one cannot read.
+    :raises UnreadableRecordError: if it cannot be made of them.
     """
-    body = decode(request)
-    return Job(
-        model=body["model"],
-        backend_model=body["backend_model"],
-        request=request_from_json(body["request"]),
-        checkpoint=None if checkpoint is None else decode(checkpoint),
-        **{name: row[name] for name in FIELDS},
-    )
+    try:
+        body = decode(request)
+        return Job(
+            model=body["model"],
+            backend_model=body["backend_model"],
+            request=request_from_json(body["request"]),
+            checkpoint=None if checkpoint is None else decode(checkpoint),
+            **{name: row[name] for name in FIELDS},
+        )
+    except _UNREADABLE as error:
+        raise _unreadable(row["id"], error) from error
 
 
 def record_rows(job_id: str, records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -81,16 +102,25 @@ def record_rows(job_id: str, records: Sequence[Record]) -> list[dict[str, Any]]:
             "first_seq": batch[0].seq,
             "last_seq": batch[-1].seq,
             "body": encode([(record.created_at, event_to_json(record.event)) for record in batch]),
+            "bulk": BULK_ONLY if is_bulk(batch[0]) else None,
         }
         for batch in _batches(records)
     ]
 
 
-def records_of(first_seq: int, body: bytes, after_seq: int) -> Iterator[Record]:
-    """Yield the records of a row with a number above ``after_seq``."""
+def records_of(job_id: str, first_seq: int, body: bytes, after_seq: int) -> list[Record]:
+    """Return the records of a row with a number above ``after_seq``.
+
+    :raises UnreadableRecordError: if one of them cannot be read.
+    """
     skipped = max(0, after_seq + 1 - first_seq)
-    for seq, (created_at, event) in enumerate(decode(body)[skipped:], first_seq + skipped):
-        yield Record(seq, created_at, event_from_json(event))
+    try:
+        return [
+            Record(seq, created_at, event_from_json(event))
+            for seq, (created_at, event) in enumerate(decode(body)[skipped:], first_seq + skipped)
+        ]
+    except _UNREADABLE as error:
+        raise _unreadable(job_id, error) from error
 
 
 def checkpoint_body(state: Mapping[str, Any]) -> bytes:
@@ -117,6 +147,49 @@ def decode(body: bytes) -> Any:
     return json.loads(body) if body.startswith(_LENIENT) else msgspec.json.decode(body)
 
 
+def update_values(job_id: str, update: Update, created_at: float) -> dict[str, Any]:
+    """Return the row of an update, without its number."""
+    return {
+        "job_id": job_id,
+        "id": update.id,
+        "created_at": created_at,
+        "body": encode({"content": update.content, "file_ids": update.file_ids}),
+    }
+
+
+def update_of(row: Mapping[Any, Any]) -> NumberedUpdate:
+    """Return the update of a row.
+
+    :raises UnreadableRecordError: if it cannot be read.
+    """
+    try:
+        body = decode(row["body"])
+        update = Update(row["id"], body["content"], tuple(body["file_ids"]))
+    except _UNREADABLE as error:
+        raise _unreadable(row["job_id"], error) from error
+    return NumberedUpdate(row["number"], row["created_at"], update)
+
+
+def is_id(text: str) -> bool:
+    """Return whether this may be an id: a database takes no NUL and no half character."""
+    return text.isascii() and text.isprintable()
+
+
+def _unreadable(job_id: str, error: Exception) -> UnreadableRecordError:
+    return UnreadableRecordError(job_id, f"{type(error).__name__}: {error}")
+
+
 def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    for first in range(0, len(records), RECORDS_IN_A_ROW):
-        yield records[first : first + RECORDS_IN_A_ROW]
+    """Yield what belongs in one row each: bulk is by itself."""
+    bulk = [isinstance(record.event, BULK_EVENTS) for record in records]
+    begins = (
+        [n for n, pair in enumerate(pairwise(bulk), 1) if pair[0] != pair[1]] if any(bulk) else ()
+    )
+    for begin, end in pairwise((0, *begins, len(records))):
+        for first in range(begin, end, RECORDS_IN_A_ROW):
+            yield records[first : min(first + RECORDS_IN_A_ROW, end)]
+
+
+def is_bulk(record: Record) -> bool:
+    """Return whether the record is one of those that most readers leave out."""
+    return isinstance(record.event, BULK_EVENTS)

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 
 #: The revision that this version of the server works with.
-REVISION = "0001"
+REVISION = "0002"
 
 metadata = MetaData()
 
@@ -45,11 +45,23 @@ jobs = Table(
     Column("checkpoint_seq", BigInteger, nullable=False),
     Column("finished_at", Double),
     Column("error_code", Text),
+    Column("kind", Text, nullable=False, server_default="completion"),
+    Column("api_version", Text),
+    Column("parent_id", _Id),
+    Column("session_id", _Id),
+    Column("loops", BigInteger, nullable=False, server_default="0"),
 )
 _unfinished = jobs.c.finished_at.is_(None)
 _finished = jobs.c.finished_at.is_not(None)
 Index("caesar_jobs_by_moment", jobs.c.created_at, jobs.c.id)
 Index("caesar_jobs_by_account", jobs.c.account, jobs.c.created_at, jobs.c.id)
+Index(
+    "caesar_jobs_by_account_kind",
+    jobs.c.account,
+    jobs.c.kind,
+    jobs.c.created_at,
+    jobs.c.id,
+)
 Index("caesar_jobs_by_status", jobs.c.status, jobs.c.created_at, jobs.c.id)
 Index(
     "caesar_jobs_by_account_status",
@@ -82,6 +94,31 @@ Index(
     sqlite_where=_unfinished,
     postgresql_where=_unfinished,
 )
+#: What the limits of an account are about.
+Index(
+    "caesar_jobs_unfinished_by_account",
+    jobs.c.account,
+    jobs.c.kind,
+    # always NULL, likewise
+    jobs.c.finished_at,
+    sqlite_where=_unfinished,
+    postgresql_where=_unfinished,
+)
+Index(
+    "caesar_jobs_by_parent",
+    jobs.c.parent_id,
+    jobs.c.created_at,
+    jobs.c.id,
+    sqlite_where=jobs.c.parent_id.is_not(None),
+    postgresql_where=jobs.c.parent_id.is_not(None),
+)
+Index(
+    "caesar_jobs_by_session",
+    jobs.c.session_id,
+    unique=True,
+    sqlite_where=jobs.c.session_id.is_not(None),
+    postgresql_where=jobs.c.session_id.is_not(None),
+)
 Index(
     "caesar_jobs_finished",
     jobs.c.finished_at,
@@ -106,6 +143,11 @@ checkpoints = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+#: In ``caesar_records.bulk``: all of a row's events are of ``BULK_EVENTS``, or some may be, as in
+#: rows of before revision 0002.  Nearly all rows hold none and say NULL.
+BULK_ONLY = "only"
+BULK_MAYBE = "maybe"
+
 #: One row a batch: the records ``first_seq`` to ``last_seq``.
 records = Table(
     "caesar_records",
@@ -114,7 +156,90 @@ records = Table(
     Column("last_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("first_seq", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("bulk", Text, server_default=BULK_MAYBE),
 )
+#: So that rows are chosen by ``bulk`` without a look at what they hold: in SQLite the column lies
+#: behind the body, perhaps megabytes away.
+Index(
+    "caesar_records_bulk",
+    records.c.job_id,
+    records.c.last_seq,
+    records.c.bulk,
+    sqlite_where=records.c.bulk.is_not(None),
+    postgresql_where=records.c.bulk.is_not(None),
+)
+
+#: What was sent to running jobs; numbers rise within a job.
+updates = Table(
+    "caesar_updates",
+    metadata,
+    Column("job_id", _Id, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", _Id, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+#: Reasoning loops of the jobs of an account that were completed in a month (``YYYY-MM``, UTC).
+usage = Table(
+    "caesar_usage",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("month", Text, primary_key=True),
+    Column("loops", BigInteger, nullable=False),
+)
+
+#: Names and the like stand in a body, for the reason that requests do.
+files = Table(
+    "caesar_files",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("collection_id", _Id),
+    Column("body", LargeBinary, nullable=False),
+)
+Index("caesar_files_by_account", files.c.account, files.c.created_at, files.c.id)
+#: From this one the sizes are summed up too.
+Index("caesar_files_by_bytes", files.c.account, files.c.sha256, files.c.size)
+Index("caesar_files_by_key", files.c.key)
+Index(
+    "caesar_files_by_collection",
+    files.c.collection_id,
+    files.c.created_at,
+    files.c.id,
+    sqlite_where=files.c.collection_id.is_not(None),
+    postgresql_where=files.c.collection_id.is_not(None),
+)
+
+collections = Table(
+    "caesar_collections",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+Index(
+    "caesar_collections_by_account",
+    collections.c.account,
+    collections.c.created_at,
+    collections.c.id,
+)
+
+sessions = Table(
+    "caesar_sessions",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+Index("caesar_sessions_by_moment", sessions.c.created_at)
 
 #: Valid from ``begins_at`` to ``ends_at`` on the clock of ``boot_id``.
 leases = Table(

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +16,10 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from caesar_server.store.base import Changes, StoreError
+from caesar_server.store.base import StoreError
 from caesar_server.store.boot import boot_id, boot_time_s
-from caesar_server.store.sql.database import Database, Kind
+from caesar_server.store.changes import Changes
+from caesar_server.store.sql.database import READERS, Database, Kind
 
 Synchronous = Literal["normal", "full"]
 
@@ -26,6 +27,8 @@ Synchronous = Literal["normal", "full"]
 BUSY_TIMEOUT_S = 10.0
 #: Between two looks for commits of other processes; one look costs a few microseconds.
 LOOK_S = 0.05
+#: Between two tries of what SQLite does not wait for.
+_PAUSE_S = 0.01
 #: Ids are random, so each job touches other pages of an index; SQLite's own 2 MiB are few of them.
 _WRITER_CACHE_KIB = 32 * 1024
 #: Free pages, of 4 KiB, that one step cuts off the file.
@@ -76,10 +79,22 @@ class SqliteDatabase(Database):
         try:
             with contextlib.closing(self.connect()) as connection:
                 # Both must come before the first table; both stay with the file.
-                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-                connection.execute("PRAGMA journal_mode = WAL")
+                self._patiently(connection, "PRAGMA auto_vacuum = INCREMENTAL")
+                self._patiently(connection, "PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
             raise StoreError(self.sentence(error)) from error
+
+    def _patiently(self, connection: sqlite3.Connection, statement: str) -> None:
+        """Run a statement for which SQLite itself does not wait while others have the file."""
+        until = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                connection.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if self.kind_of(error) != "busy" or time.monotonic() >= until:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def connect(self) -> sqlite3.Connection:
         """Return a new connection, which may be used by one thread at a time.
@@ -125,7 +140,7 @@ class SqliteDatabase(Database):
             "sqlite://",
             creator=self.connect,
             poolclass=QueuePool,
-            pool_size=5,
+            pool_size=READERS,
             max_overflow=0,
             pool_reset_on_return=None,
             isolation_level="AUTOCOMMIT",
@@ -137,6 +152,9 @@ class SqliteDatabase(Database):
         return literal(self._monotonic(), Double)
 
     def lock_schema(self, connection: Connection) -> None:
+        """Do nothing: the transaction has the file for itself."""
+
+    def lock_accounts(self, connection: Connection, accounts: Collection[str]) -> None:
         """Do nothing: the transaction has the file for itself."""
 
     def give_room_back(self, connection: Connection) -> None:
@@ -270,7 +288,8 @@ class SqliteChanges(Changes):
 
 
 def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    driver: Any = connection.connection.driver_connection
+    driver.execute("BEGIN IMMEDIATE")
 
 
 def _driver_error(error: Any) -> Any:

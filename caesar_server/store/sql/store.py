@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, RowMapping
 
+from caesar_server.contract.context import Update
 from caesar_server.contract.events import Status
+from caesar_server.contract.request import RequestKind
 from caesar_server.store.base import (
-    Changes,
     FencedError,
     Job,
     Record,
@@ -24,15 +22,28 @@ from caesar_server.store.base import (
     StoreError,
     UnknownJobError,
 )
+from caesar_server.store.changes import Changes
 from caesar_server.store.outcome import follow_on, outcome_of
-from caesar_server.store.sql import queries, steps
+from caesar_server.store.owned.base import OwnedStore
+from caesar_server.store.quotas import Quota, Standing
+from caesar_server.store.sql import accounts, queries, steps
+from caesar_server.store.sql.connecting.claim import Claim
+from caesar_server.store.sql.connecting.process import Process
+from caesar_server.store.sql.connecting.writer import Step
 from caesar_server.store.sql.database import Database
-from caesar_server.store.sql.rows import checkpoint_body, job_values, record_rows, request_body
-from caesar_server.store.sql.writer import Step, Writer
+from caesar_server.store.sql.owned.store import SqlOwned
+from caesar_server.store.sql.rows import (
+    checkpoint_body,
+    is_id,
+    job_values,
+    record_rows,
+    request_body,
+    update_values,
+)
+from caesar_server.store.updates import NumberedUpdate
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
+Rows = TypeVar("Rows")
 
 #: Jobs that one step removes: others wait for it to end.
 _REMOVED_AT_ONCE = 50
@@ -53,16 +64,18 @@ class SqlStore(Store):
         self._retry_s = retry_s
         self._lock = threading.Lock()
         self._closed = False
-        self._process: _Process | None = None
+        self._process: Process | None = None
+        self._owned = SqlOwned(database, self._begin, self._read)
 
-    def create(self, job: Job, *, wait: bool = True) -> None:
+    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
         """Add a job that has not begun."""
         row, body = job_values(job), request_body(job)
         step = Step(
             lambda connection, again: steps.create(
-                connection, self._database, row, body, again=again
+                connection, self._database, row, body, quota, again=again
             ),
             lambda connection: steps.uncreate(connection, row),
+            account=None if quota is None else job.account,
         )
         done = self._begin(step)
         if wait:
@@ -71,7 +84,7 @@ class SqlStore(Store):
     def claim(self, job_id: str, owner: str, *, attempt: int | None = None) -> Job:
         """Make ``owner`` the job's, and return it."""
         _check_id(job_id)
-        claim = _Claim(lambda connection: steps.claim(connection, job_id, owner, attempt))
+        claim = Claim(lambda connection: steps.claim(connection, job_id, owner, attempt))
         job: Job = self._begin(Step(claim.run, claim.undo)).result()
         return job
 
@@ -79,11 +92,11 @@ class SqlStore(Store):
         """Claim the oldest detached job of one of ``backends`` that nobody runs."""
         # most often there is none, and to see that takes no writing
         free = queries.free(self._database, backends).limit(1)
-        if self._read(lambda connection: connection.execute(free).first()) is None:
+        looked = self._read(lambda connection: connection.execute(free).first(), urgent=True)
+        if looked is None:
             return None
-        claim = _Claim(
-            lambda connection: steps.claim_next(connection, self._database, owner, backends)
-        )
+        claiming = partial(steps.claim_next, database=self._database, owner=owner)
+        claim = Claim(partial(claiming, backends=backends, leave_out=self._here().leave_out))
         job: Job | None = self._begin(Step(claim.run, claim.undo)).result()
         return job
 
@@ -156,15 +169,43 @@ class SqlStore(Store):
     def job(self, job_id: str) -> Job:
         """Return the job as it stands."""
         _check_id(job_id)
-        return self._read(lambda connection: queries.job(connection, job_id))
+        row = self._read(lambda connection: queries.job_row(connection, job_id))
+        return self._here().decode(queries.whole, row)
 
     def records(
-        self, job_id: str, after_seq: int = 0, *, limit: int | None = None
+        self,
+        job_id: str,
+        after_seq: int = 0,
+        *,
+        limit: int | None = None,
+        bulk: bool | None = None,
     ) -> Sequence[Record]:
         """Return the job's records with a number above ``after_seq``."""
         _check_id(job_id)
-        return self._read(
-            lambda connection: queries.records_after(connection, job_id, after_seq, limit)
+        found: list[Record] = []
+        while True:
+            rows_limit = queries.ROWS_AT_ONCE
+            if limit is not None:
+                rows_limit = min(rows_limit, max(0, limit - len(found)))
+            some, last_seq = self._portion(job_id, after_seq, rows_limit, bulk)
+            found += some
+            if last_seq is None or (limit is not None and len(found) >= limit):
+                return found if limit is None else found[:limit]
+            after_seq = last_seq
+
+    def _portion(
+        self, job_id: str, after_seq: int, rows_limit: int, bulk: bool | None
+    ) -> tuple[list[Record], int | None]:
+        """Return some records above ``after_seq``, and up to which number, or None for the end."""
+
+        def decode(rows: Sequence[Any]) -> tuple[list[Record], int | None]:
+            more = rows and len(rows) == rows_limit
+            some = queries.records_in(job_id, rows, after_seq, bulk)
+            return some, rows[-1].last_seq if more else None
+
+        return self._read_large(
+            lambda connection: queries.rows_after(connection, job_id, after_seq, rows_limit, bulk),
+            decode,
         )
 
     def jobs(
@@ -173,29 +214,75 @@ class SqlStore(Store):
         account: str | None = None,
         statuses: Collection[Status] | None = None,
         backend: str | None = None,
+        kinds: Collection[RequestKind] | None = None,
+        parent_id: str | None = None,
         before: tuple[float, str] | None = None,
+        offset: int = 0,
         limit: int = 50,
     ) -> Sequence[Job]:
         """Return jobs, the newest first."""
-        return self._read(
-            lambda connection: queries.listed(
-                connection,
-                account=account,
-                statuses=statuses,
-                backend=backend,
-                before=before,
-                limit=limit,
-            )
+        if parent_id is not None and not is_id(parent_id):
+            return ()
+        listed = partial(
+            queries.listed,
+            account=account,
+            statuses=statuses,
+            backend=backend,
+            kinds=kinds,
+            parent_id=parent_id,
+            before=before,
         )
+        found: list[Job] = []
+        while True:
+            page = partial(listed, offset=offset, limit=limit - len(found))
+            some, count = self._read_large(page, lambda rows: (self._whole(rows), len(rows)))
+            found += some
+            # those that cannot be read leave their places to the next
+            if len(some) == count:
+                return found
+            offset += count
+
+    def count(self, account: str, kinds: Collection[RequestKind]) -> int:
+        """Return how many jobs of these kinds the account has."""
+        return self._read(lambda connection: queries.counted(connection, account, kinds))
+
+    def standing(self, account: str, month: str) -> Standing:
+        """Return what the account has in progress, and what it consumed in a month."""
+        return self._read(lambda connection: accounts.standing(connection, account, month))
+
+    def session_job(self, session_id: str) -> str | None:
+        """Return the id of the job that has used a brainstorm session up, or None."""
+        if not is_id(session_id):
+            return None
+        return self._read(lambda connection: accounts.session_job(connection, session_id))
+
+    def add_update(self, job_id: str, update: Update, created_at: float) -> None:
+        """Note an update for whoever runs the job."""
+        _check_id(job_id)
+        row = update_values(job_id, update, created_at)
+        step = Step(lambda connection, again: steps.add_update(connection, row, again=again))
+        self._begin(step).result()
+
+    def updates(self, job_id: str, after: int = 0) -> Sequence[NumberedUpdate]:
+        """Return the job's updates with a number above ``after``."""
+        if not is_id(job_id):
+            return ()
+        return self._read(lambda connection: queries.updates_after(connection, job_id, after))
+
+    @property
+    def owned(self) -> OwnedStore:
+        """What accounts own besides jobs, in the same database."""
+        return self._owned
 
     def find(self, account: str, fingerprint: str) -> Job | None:
         """Return the newest job of the account with this fingerprint, or None."""
-        return self._read(lambda connection: queries.found(connection, account, fingerprint))
+        row = self._read(lambda connection: queries.found(connection, account, fingerprint))
+        return None if row is None else self._here().decode(queries.whole, row)
 
     def positions(self, job_ids: Collection[str]) -> Mapping[str, int]:
         """Return the number of the last stored record of each of these jobs that exists."""
-        ids = [id for id in job_ids if _is_id(id)]
-        return self._read(lambda connection: queries.positions(connection, ids))
+        ids = [id for id in job_ids if is_id(id)]
+        return self._read(lambda connection: queries.positions(connection, ids), urgent=True)
 
     def waiting(self, *, limit: int) -> int:
         """Return how many detached jobs have no owner, counting up to ``limit``."""
@@ -210,7 +297,7 @@ class SqlStore(Store):
 
     def cancel_requests(self, owner: str) -> Collection[str]:
         """Return the ids of this owner's running jobs whose cancel was asked for."""
-        return self._read(lambda connection: queries.cancelled(connection, owner))
+        return self._read(lambda connection: queries.cancelled(connection, owner), urgent=True)
 
     def renew(self, owner: str, lease_s: float) -> None:
         """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
@@ -227,11 +314,14 @@ class SqlStore(Store):
 
     def lost(self, *, limit: int = 100) -> Sequence[Job]:
         """Return running jobs, detached or not, whose owner has no lease any more."""
-        return self._read(lambda connection: queries.lost(connection, self._database, limit))
+        rows = self._read(
+            lambda connection: queries.lost(connection, self._database, limit), urgent=True
+        )
+        return self._whole(rows)
 
     def delete(self, job_id: str) -> None:
-        """Remove the job and its records."""
-        if _is_id(job_id):
+        """Remove the job, all that belongs to it and its follow-ups."""
+        if is_id(job_id):
             self._remove([job_id])
 
     def prune(
@@ -239,7 +329,8 @@ class SqlStore(Store):
     ) -> int:
         """Remove finished jobs, the oldest first."""
         ids = self._read(
-            lambda connection: queries.prunable(connection, finished_before, keep, limit)
+            lambda connection: queries.prunable(connection, finished_before, keep, limit),
+            urgent=True,
         )
         portions = (
             ids[first : first + _REMOVED_AT_ONCE] for first in range(0, len(ids), _REMOVED_AT_ONCE)
@@ -281,10 +372,16 @@ class SqlStore(Store):
     def _begin(self, step: Step) -> Future[Any]:
         return self._here().writer.begin(step)
 
-    def _read(self, read: Callable[[Connection], T]) -> T:
-        return self._here().read(read, self._retry_s)
+    def _read(self, read: Callable[[Connection], T], *, urgent: bool = False) -> T:
+        return self._here().read(read, self._retry_s, urgent=urgent)
 
-    def _here(self) -> _Process:
+    def _read_large(self, fetch: Callable[[Connection], Rows], decode: Callable[[Rows], T]) -> T:
+        return self._here().read_large(fetch, decode, self._retry_s)
+
+    def _whole(self, rows: Sequence[RowMapping]) -> list[Job]:
+        return self._here().decode_each(queries.whole, rows)
+
+    def _here(self) -> Process:
         """Return what this process holds: what it inherited by a fork is not for use."""
         process = self._process
         if process is not None and process.is_this:
@@ -293,107 +390,10 @@ class SqlStore(Store):
             if self._closed:
                 raise StoreError("store: it is closed, for the process is about to end")
             if self._process is None or not self._process.is_this:
-                self._process = _Process(self._database, self._retry_s, self._process)
+                self._process = Process(self._database, self._retry_s, self._process)
             return self._process
 
 
-class _Process:
-    """What one process holds of a store."""
-
-    def __init__(self, database: Database, retry_s: float, inherited: _Process | None) -> None:
-        self._pid = os.getpid()
-        # kept: to close a parent's connections from here would disturb them
-        self._inherited = inherited
-        self._database = database
-        self._token = secrets.token_hex(8)
-        self._engine: Engine | None = None
-        self._lock = threading.Lock()
-        self._watchers: list[Changes] = []
-        self.writer = Writer(database, retry_s=retry_s, announce=self._wake, token=self._token)
-
-    @property
-    def is_this(self) -> bool:
-        return self._pid == os.getpid()
-
-    def read(self, read: Callable[[Connection], T], retry_s: float) -> T:
-        """Return what ``read`` does; reads may be done again.
-
-        :raises StoreError: if the database cannot be read.
-        """
-        until, pause_s = time.monotonic() + retry_s, 0.05
-        while True:
-            try:
-                with self._reading().connect() as connection:
-                    return read(connection)
-            except (UnknownJobError, StoreError):
-                raise
-            except Exception as error:
-                if self._database.kind_of(error) == "final" or time.monotonic() > until:
-                    if not isinstance(error, DBAPIError):
-                        logger.exception("the store could not be read")
-                    raise StoreError(self._database.sentence(error)) from error
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 1.0)
-
-    def watch(self) -> Changes:
-        """Return new changes that the writer wakes."""
-        changes = self._database.changes(self._token, self._forget)
-        with self._lock:
-            self._watchers.append(changes)
-        return changes
-
-    def close(self) -> None:
-        """End the thread and close what is open."""
-        self.writer.close()
-        with self._lock:
-            watchers = tuple(self._watchers)
-            engine, self._engine = self._engine, None
-        for changes in watchers:
-            changes.close()
-        if engine is not None:
-            engine.dispose()
-
-    def _reading(self) -> Engine:
-        with self._lock:
-            if self._engine is None:
-                self._engine = self._database.reading_engine()
-            return self._engine
-
-    def _wake(self) -> None:
-        for changes in tuple(self._watchers):
-            changes.wake()
-
-    def _forget(self, changes: Changes) -> None:
-        with self._lock:
-            if changes in self._watchers:
-                self._watchers.remove(changes)
-
-
-class _Claim:
-    """A claim that remembers what it claimed, in case that nobody hears of it."""
-
-    def __init__(self, claim: Callable[[Connection], Job | None]) -> None:
-        self._claim = claim
-        self._claimed: Job | None = None
-
-    def run(self, connection: Connection, again: bool) -> Job | None:
-        """Claim a job, unless that of an earlier try turns out to be claimed."""
-        claimed = self._claimed
-        if not (again and claimed is not None and steps.has_claimed(connection, claimed)):
-            self._claimed = claimed = self._claim(connection)
-        return claimed
-
-    def undo(self, connection: Connection) -> None:
-        """Give the job back, if it was claimed."""
-        if self._claimed is not None:
-            steps.unclaim(connection, self._claimed)
-
-
 def _check_id(job_id: str) -> None:
-    if not _is_id(job_id):
+    if not is_id(job_id):
         raise UnknownJobError(job_id)
-
-
-def _is_id(job_id: str) -> bool:
-    """Return whether this may be an id: a database takes no NUL and no half character."""
-    return job_id.isascii() and job_id.isprintable()

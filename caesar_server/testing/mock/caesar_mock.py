@@ -23,6 +23,7 @@ from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import Reply
 from caesar_server.mock.model.rule import Rule
 from caesar_server.testing.mock.asking import Asked, as_filter, describe
+from caesar_server.testing.mock.checking import as_seconds, as_switch, as_whole
 from caesar_server.testing.mock.rules import RuleBuilder, as_fallback, as_faults, make
 
 if TYPE_CHECKING:
@@ -66,16 +67,21 @@ class CaesarMock:
     def base_url(self) -> str:
         """``http://127.0.0.1:PORT``, with ``/t/NAME`` behind it for a named scope.
 
-        OpenAI's clients want ``/compat`` (or ``/v1``) behind it.
+        Caesar's clients take it as it is, OpenAI's want ``/compat`` (or ``/v1``) behind it.
         """
         return self._server.base_url + scope_prefix(self.name)
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment variables for a program with an OpenAI client: base URL, a key, no proxy."""
+        """Environment variables for a program with OpenAI's or Caesar's client.
+
+        They are base URLs, keys, and that there is no proxy.
+        """
         return {
             "OPENAI_BASE_URL": f"{self.base_url}/compat",
             "OPENAI_API_KEY": "caesar-mock",
+            "CAESAR_BASE_URL": self.base_url,
+            "CAESAR_API_KEY": "caesar-mock",
             "NO_PROXY": self._server.host,
             "no_proxy": self._server.host,
         }
@@ -88,7 +94,8 @@ class CaesarMock:
         :param predicates: functions of the call, for what has no name here.
         :param wanted: ``prompt``, ``messages``, ``query``, ``model``, ``metadata``, ``headers``,
             ``path``, ``method``, ``stream``, ``attempt``, ``turn``, ``body``: a plain value, which
-            must be equal (of ``path`` and ``model`` a glob), or a matcher.  Nothing: every request.
+            must be equal (of ``path`` and ``model`` a glob; in a path ``{id}`` stands for an id),
+            or a matcher.  Nothing: every request.
         :raises TypeError: for another name.
         """
         builder = RuleBuilder(
@@ -134,10 +141,7 @@ class CaesarMock:
 
     @strict.setter
     def strict(self, strict: bool) -> None:
-        given: Any = strict
-        if not isinstance(given, bool):
-            raise TypeError(f"strict: expected True or False, got {given!r}")
-        self._scope.strict = given
+        self._scope.strict = as_switch("strict", strict)
 
     @property
     def fallback(self) -> str | Reply:
@@ -155,10 +159,7 @@ class CaesarMock:
 
     @seed.setter
     def seed(self, seed: int) -> None:
-        given: Any = seed
-        if isinstance(given, bool) or not isinstance(given, int):
-            raise TypeError(f"seed: expected a whole number, got {given!r}")
-        self._scope.seed = given
+        self._scope.seed = as_whole("seed", seed)
 
     @property
     def pacing(self) -> Pacing:
@@ -223,7 +224,9 @@ class CaesarMock:
         :param wanted: as :meth:`on` takes it, and of the answers: ``status``, ``ended``, ``fault``,
             ``rule`` (its name) and ``group``.  The end of an answer may come a moment after the
             client has read it, so these are waited for.
+        :raises ValueError: if ``times`` is no whole number of 0 or more.
         """
+        times = None if times is None else as_whole("times", times, 0)
         self._assert(Asked(predicates, wanted), times, "at least 1" if times is None else "exactly")
 
     def assert_not_requested(
@@ -257,7 +260,9 @@ class CaesarMock:
         :param finished: wait until they are over, too.
         :param wanted: as :meth:`assert_requested` takes it.
         :raises AssertionError: if they do not come, with what came closest.
+        :raises ValueError: if ``n`` is no whole number, or ``timeout_s`` no number, of 0 or more.
         """
+        n, timeout_s = as_whole("n", n, 0), as_seconds("timeout_s", timeout_s)
         asked = as_filter(Asked(predicates, wanted))
         try:
             return self.journal.wait_for(n, timeout_s, asked, ended=finished)
@@ -315,6 +320,13 @@ class CaesarMock:
         :raises ValueError: if it has a ``/`` or is a step in a path.
         """
         return self._server.scope(name)
+
+    def free_name(self, wanted: str) -> str:
+        """Return ``wanted``, with a number behind it if a scope of the server is called so already.
+
+        The fixture ``caesar_mock`` asks for it: an own ``caesar_mock_server`` may yield a mock.
+        """
+        return self._server.free_name(wanted)
 
     def close(self) -> None:
         """Give up the scope with all that is in it; the server's own one is emptied."""

@@ -44,9 +44,10 @@ def caesar_mock_server() -> Iterator[MockServer]:
 
         @pytest.fixture(scope="session")
         def caesar_mock_server():
-            server = mock_server(settings={"max_prompts": 4})
-            with server:
+            with mock_server(settings={"max_prompts": 4}) as server:
                 yield server
+
+    It may yield the :class:`MockServer` itself, too.
     """
     from caesar_server.testing.mock.server import mock_server
 
@@ -57,7 +58,7 @@ def caesar_mock_server() -> Iterator[MockServer]:
 
 @pytest.fixture
 def caesar_mock(
-    request: pytest.FixtureRequest, caesar_mock_server: MockServer
+    request: pytest.FixtureRequest, caesar_mock_server: MockServer | CaesarMock
 ) -> Iterator[CaesarMock]:
     """A mock for this test alone: a scope of the server with rules, requests and time of its own.
 

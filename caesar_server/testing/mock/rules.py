@@ -17,6 +17,8 @@ from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import (
     MockChoice,
     MockError,
+    MockQuestion,
+    MockRequest,
     MockResult,
     MockToken,
     MockUsage,
@@ -24,6 +26,7 @@ from caesar_server.mock.model.reply import (
 )
 from caesar_server.mock.model.rule import Condition, ReplyFunction, Rule
 from caesar_server.mock.scope import Fallback, Scope
+from caesar_server.testing.mock.checking import as_text, as_whole
 
 #: What a reply may be given as: a text, the texts of several choices, the whole reply, its fields,
 #: or a function that makes it.
@@ -94,6 +97,11 @@ class RuleBuilder:
         finish_reason: str | None = None,
         logprobs: Sequence[MockToken | Mapping[str, Any]] | None = None,
         error: MockError | Mapping[str, Any] | None = None,
+        queued_polls: int = 0,
+        polls_per_status: int = 0,
+        requests: Sequence[MockRequest | Mapping[str, Any]] = (),
+        loops: int | None = None,
+        questions: Sequence[MockQuestion | Mapping[str, Any]] = (),
     ) -> RuleBuilder:
         """Answer so, each time.
 
@@ -120,6 +128,11 @@ class RuleBuilder:
             "pacing": pacing,
             "usage": usage,
             "error": error,
+            "queued_polls": queued_polls or None,
+            "polls_per_status": polls_per_status or None,
+            "requests": requests,
+            "loops": loops,
+            "questions": questions,
         }
         fields = {name: value for name, value in given.items() if value not in (None, ())}
         about_choices = {"finish_reason": finish_reason, "logprobs": logprobs}
@@ -148,10 +161,14 @@ class RuleBuilder:
         return self.fault("status", status=status, **fields)
 
     def fail_first(self, n: int, status: int = 500, **fields: Any) -> RuleBuilder:
-        """Answer with an error the first ``n`` times; see :meth:`fail`."""
+        """Answer with an error the first ``n`` times; see :meth:`fail`.
+
+        :param n: 1 or more.
+        :raises ValueError: naming the field, if something in it is wrong.
+        """
         self._begun = True
         fault = make("fault", Fault, {"kind": "status", "status": status, **fields})
-        return self._add(faults=(fault,), times=n)
+        return self._add(faults=(fault,), times=as_whole("n", n, 1))
 
     def fault(self, kind: str, **fields: Any) -> RuleBuilder:
         """Let something go wrong, each time.
@@ -175,20 +192,32 @@ class RuleBuilder:
     # -- how often, in which order
 
     def times(self, n: int) -> RuleBuilder:
-        """Use the rule at most ``n`` times; then it no longer matches."""
-        return self._say(times=_at_least("times", n, 1))
+        """Use the rule at most ``n`` times; then it no longer matches.
+
+        :raises ValueError: if ``n`` is no whole number of 1 or more.
+        """
+        return self._say(times=as_whole("times", n, 1))
 
     def skip(self, n: int) -> RuleBuilder:
-        """Let the first ``n`` calls that match pass."""
-        return self._say(skip=_at_least("skip", n, 0))
+        """Let the first ``n`` calls that match pass.
+
+        :raises ValueError: if ``n`` is no whole number of 0 or more.
+        """
+        return self._say(skip=as_whole("skip", n, 0))
 
     def priority(self, n: int) -> RuleBuilder:
-        """Try it before rules of a lower priority; 0 is usual."""
-        return self._say(priority=n)
+        """Try it before rules of a lower priority; 0 is usual.
+
+        :raises ValueError: if ``n`` is no whole number.
+        """
+        return self._say(priority=as_whole("priority", n))
 
     def named(self, name: str) -> RuleBuilder:
-        """Give it a name, which messages and the journal show."""
-        return self._say(name=name)
+        """Give it a name, which messages and the journal show.
+
+        :raises ValueError: if ``name`` is no text.
+        """
+        return self._say(name=as_text("name", name))
 
     def remove(self) -> None:
         """Take its rules out of force."""
@@ -214,7 +243,9 @@ class RuleBuilder:
         """Fail unless its rules were used.
 
         :param times: exactly so often, all together; None: at least once.
+        :raises ValueError: if ``times`` is no whole number of 0 or more.
         """
+        times = None if times is None else as_whole("times", times, 0)
         used = self.used
         if used == times or (times is None and used):
             return
@@ -350,9 +381,3 @@ def _whole(text: ReplyLike, fields: dict[str, Any], of_choice: dict[str, Any]) -
         raise ValueError(f"reply: {', '.join(of_choice)}: only together with a text")
     texts = (text,) if isinstance(text, str) else text
     return {**fields, "choices": [{"text": one, **of_choice} for one in texts]}
-
-
-def _at_least(name: str, n: int, least: int) -> int:
-    if n < least:
-        raise ValueError(f"{name}: expected a number of {least} or more, got {n}")
-    return n

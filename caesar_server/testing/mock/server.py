@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from caesar_server.app import create_app
 from caesar_server.contract.options import OptionsError, parse_options
+from caesar_server.errors import SettingsError
 from caesar_server.mock.files import load_into
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import Reply
-from caesar_server.mock.scopes import Scopes
+from caesar_server.mock.scopes import Scopes, check_scope_name
 from caesar_server.settings import Settings
 from caesar_server.testing.live import LiveServer
 from caesar_server.testing.mock.caesar_mock import CaesarMock
+from caesar_server.testing.mock.checking import as_switch, as_text, as_whole
 from caesar_server.testing.mock.rules import as_fallback, as_faults, make
 
 #: As many requests at once as the setting allows: 200 parallel tests are nothing special, and a
 #: thread is only made when it is needed.
 _THREADS = 4096
+#: Of the setting ``store``.
+_USERS_STORE = "sqlite"
 #: Settings that are arguments of :func:`mock_server`, too.
 _MANNER = {"mock_seed": "seed", "mock_strict": "strict", "mock_fallback": "fallback"}
 
@@ -31,7 +36,7 @@ _MANNER = {"mock_seed": "seed", "mock_strict": "strict", "mock_fallback": "fallb
 class MockServer:
     """Runs while a ``with`` or ``async with`` block lasts, or from :meth:`start` to :meth:`stop`.
 
-    See :func:`mock_server`.
+    Once only: its jobs and rules end with it.  See :func:`mock_server`.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class MockServer:
         self._scopes = scopes
         self._live = LiveServer(create_app(settings, mock=scopes), host=host, port=port)
         self._mock = CaesarMock(self, scopes.get())
+        self._started = False
 
     @property
     def base_url(self) -> str:
@@ -48,8 +54,17 @@ class MockServer:
         return self._live.base_url
 
     def start(self) -> CaesarMock:
-        """Begin to serve; return the mock of the server's own scope, the one without a name."""
+        """Begin to serve; return the mock of the server's own scope, the one without a name.
+
+        :raises RuntimeError: if it was started before.
+        :raises OSError: if the port is taken.
+        """
+        if self._started:
+            raise RuntimeError(
+                "a mock server starts only once; make another one with mock_server()"
+            )
         self._live.start()
+        self._started = True
         return self._mock
 
     def stop(self) -> None:
@@ -61,10 +76,7 @@ class MockServer:
 
         :raises ValueError: if the name cannot stand in a path.
         """
-        # clients and proxies take these for parts of the path
-        if "/" in name or name in (".", ".."):
-            raise ValueError(f"scope: expected a name without '/', got {name!r}")
-        return CaesarMock(self, self._scopes.get(name))
+        return CaesarMock(self, self._scopes.get(check_scope_name(as_text("scope", name))))
 
     def free_name(self, wanted: str) -> str:
         """Return ``wanted``, with a number behind it if a scope is called so already."""
@@ -139,17 +151,23 @@ def mock_server(
     :raises ValueError: naming the field, if something is wrong with these values.
     """
     given: dict[str, Any] = {
-        "strict": strict,
-        "seed": seed,
+        "strict": None if strict is None else as_switch("strict", strict),
+        "seed": None if seed is None else as_whole("seed", seed),
         "fallback": None if fallback is None else as_fallback(fallback),
         "pacing": None if pacing is None else make("pacing", Pacing, pacing),
         "faults": None if faults is None else as_faults(faults),
     }
     manner = {name: value for name, value in given.items() if value is not None}
-    found = _settings(settings or {}, host)
+    if fixtures is not None and not isinstance(fixtures, (str, PathLike)):
+        raise ValueError(f"fixtures: expected a path, got {fixtures!r}")
+    as_whole("port", port, 0)
+    found = _settings({} if settings is None else settings, as_text("host", host))
     for name in _MANNER.keys() & (settings or {}).keys():
         manner.setdefault(_MANNER[name], getattr(found, name))
-    return MockServer(make_scopes(found, manner, fixtures), found, host=host, port=port)
+    try:
+        return MockServer(make_scopes(found, manner, fixtures), found, host=host, port=port)
+    except SettingsError as error:
+        raise ValueError("; ".join(f"settings: {problem}" for problem in error.problems)) from error
 
 
 def make_scopes(
@@ -167,11 +185,19 @@ def make_scopes(
     return scopes
 
 
-def _settings(given: Mapping[str, object], host: str) -> Settings:
+def _settings(given: Any, host: str) -> Settings:
     """Return the settings of a server in a test.
 
     :raises ValueError: with all that is wrong.
     """
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"settings: expected values by name, got {given!r}")
+    if given.get("store") == _USERS_STORE:
+        raise ValueError(
+            f"settings: store: {_USERS_STORE!r} is the file in the user's folder, which a mock in "
+            "a test leaves alone; expected 'memory', which is usual, or a database: "
+            "'sqlite:////PATH'"
+        )
     usual = {"threads": _THREADS, "host": host, "insecure": True, "log_level": "warning"}
     try:
         return parse_options(Settings, {**usual, **given})

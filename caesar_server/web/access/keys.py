@@ -11,16 +11,22 @@ import re
 import secrets
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
+from caesar_server.web.api_version.known import known_versions
 
-ApiVersion: TypeAlias = Literal["2025-08-08", "2025-11-27"]
-API_VERSIONS: tuple[ApiVersion, ...] = ("2025-08-08", "2025-11-27")
-NEWEST_VERSION: ApiVersion = API_VERSIONS[-1]
+#: What a key may be pinned to, the oldest first.
+API_VERSIONS = known_versions().dates
+NEWEST_VERSION = API_VERSIONS[-1]
+# msgspec refuses what is none of them; to a type checker they are not known.
+if TYPE_CHECKING:
+    ApiVersion: TypeAlias = str
+else:
+    ApiVersion = Literal[API_VERSIONS]
 
 #: Whose a key is if nobody says otherwise, and those of the setting ``api_keys`` always.
 DEFAULT_ACCOUNT = "default"
@@ -67,6 +73,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     :param account: whose it is; several keys may be of one account.
     :param name: what its owner calls it.
     :param api_version: the version that its requests speak unless they name one.
+    :param cli_shapes: its requests get the shapes of the public Go command line client, see
+        :func:`caesar_server.web.access.auth.speaks_cli_shapes`.
     :param created_at: None for a key of the setting ``api_keys``.
     :param expires_at: the first moment at which it is not valid any more, or None.
     :param revoked_at: when it was revoked, or None.
@@ -78,6 +86,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     name: _Label = ""
     api_version: ApiVersion = NEWEST_VERSION
     limits: KeyLimits = KeyLimits()
+    cli_shapes: bool = False
     created_at: _Moment | None = None
     expires_at: _Moment | None = None
     revoked_at: _Moment | None = None
@@ -99,12 +108,15 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def effective_limits(limits: KeyLimits, settings: Settings) -> KeyLimits:
-    """Return the limits of a key, with those of the settings where it has none of its own."""
+    """Return the limits of a key, with those of the settings where it has none of its own.
+
+    A 0 of the settings is no limit.
+    """
     return KeyLimits(
         requests_per_minute=limits.requests_per_minute or settings.key_requests_per_minute,
         streams=limits.streams or settings.key_streams,
-        jobs_in_progress=limits.jobs_in_progress,
-        loops_per_month=limits.loops_per_month,
+        jobs_in_progress=limits.jobs_in_progress or settings.account_jobs_in_progress or None,
+        loops_per_month=limits.loops_per_month or settings.account_loops_per_month or None,
     )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response
 
 from caesar_server.contract import sse
 from caesar_server.errors import UNEXPECTED
-from caesar_server.web.access.auth import caller
+from caesar_server.web.incoming import incoming
 from caesar_server.web.observing.exchange import Exchange, Outcome, current_exchange, enter
 from caesar_server.web.observing.metrics import OTHER, ServerMetrics
 
@@ -46,17 +46,18 @@ def register(app: Flask, metrics: ServerMetrics, monotonic: Callable[[], float])
         exchange = current_exchange()
         if exchange is None:
             return  # the app is called without its WSGI layer
+        request = incoming()
         endpoint = request.endpoint
         if endpoint not in names:
             names[endpoint] = _names(app, endpoint)
         exchange.surface, exchange.endpoint = names[endpoint]
-        exchange.request_id = g.request_id
+        exchange.request_id = request.request_id
 
     @app.after_request
     def note_caller(response: Response) -> Response:
         exchange = current_exchange()
         if exchange is not None:
-            who = caller()
+            who = incoming().caller
             exchange.account, exchange.key_id = who.account, who.key_id
         return response
 

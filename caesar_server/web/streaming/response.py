@@ -8,60 +8,61 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from flask import Response, request
 
 from caesar_server.contract import sse
-from caesar_server.contract.events import Event, Failed
+from caesar_server.contract.events import Completed, ContentDelta, Event, Failed
 from caesar_server.errors import UNEXPECTED
 from caesar_server.jobs.following.follower import Following
 from caesar_server.store.base import Record
-from caesar_server.web.errors import AnswerError, error_object
+from caesar_server.web.errors import AnswerError
 from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.observing.exchange import note_code
-from caesar_server.web.streaming.wire import Wire, wire_of
+from caesar_server.web.streaming.framing import Framing
+from caesar_server.web.streaming.wire import Wire, split_frames, wire_of
 
 logger = logging.getLogger(__name__)
 
 #: So much is written without waiting for a client that does not read, as a rule.
 UNHINDERED_BYTES = 16 * 1024
 
-#: Turns the next event of a job into the frames to send for it.
-Mapper = Callable[[Event], Iterable[bytes]]
-
 
 def stream_response(
     followed: Following,
-    to_frames: Mapper,
+    framing: Framing,
     *,
     watch: Callable[[Callable[[], None]], Callable[[], None]],
     on_end: Callable[[], None],
-    first_event_wait_s: float,
+    first_event_wait_s: float | None,
     heartbeat_s: float,
 ) -> Response:
-    """Return the stream of a job in OpenAI's framing.
+    """Return the stream of a job.
 
     Waits for the backend's first event before it decides on 200, so that what fails at once is a
     proper error.
 
     :param watch: begins to call its argument when the client leaves, returns what ends that.
     :param on_end: called when the returned stream is over, in whatever way; perhaps twice.
-    :param first_event_wait_s: seconds to wait at most; after that it is 200 in any case.
+    :param first_event_wait_s: seconds to wait at most; after that it is 200 in any case.  None: it
+        is 200 at once, and a failure is told in the stream alone.
     :param heartbeat_s: seconds of silence after which a comment is sent; 0 sends none.
     :raises AnswerError: if the job failed before anything was sent.
     """
     wire = wire_of(request.environ)
     end_watch = watch(followed.leave if wire is None else _leaving(followed, wire))
     try:
-        first = _first_records(followed, first_event_wait_s)
-        if (failure := _failure_at_once(first)) is not None:
-            raise AnswerError(failure.error)
+        first: list[Record] = []
+        if first_event_wait_s is not None:
+            first = _first_records(followed, first_event_wait_s)
+            if (failure := _failure_at_once(first)) is not None:
+                raise AnswerError(failure.error)
     except BaseException:
         end_watch()
         followed.leave()
         on_end()
         raise
-    frames = FrameStream(followed, to_frames, first, heartbeat_s, end_watch, on_end, wire)
+    frames = FrameStream(followed, framing, first, heartbeat_s, end_watch, on_end, wire)
     response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
-    response.headers.extend(started_headers(record.event for record in first))
+    response.headers.extend(started_headers(_before_text(first)))
     return response
 
 
@@ -85,7 +86,15 @@ def _first_records(followed: Following, wait_s: float) -> list[Record]:
 
 
 def _shows_backend(records: Sequence[Record]) -> bool:
-    return any(record.seq > 1 for record in records)
+    return bool(records) and records[-1].seq > 1
+
+
+def _before_text(records: Iterable[Record]) -> Iterator[Event]:
+    """Yield the events among which ``Started`` may be; text may be all the rest."""
+    for record in records:
+        if type(record.event) is ContentDelta:
+            return
+        yield record.event
 
 
 def _failure_at_once(records: Sequence[Record]) -> Failed | None:
@@ -108,7 +117,7 @@ class FrameStream:
     def __init__(
         self,
         followed: Following,
-        to_frames: Mapper,
+        framing: Framing,
         first: Sequence[Record],
         heartbeat_s: float,
         end_watch: Callable[[], None],
@@ -116,7 +125,7 @@ class FrameStream:
         wire: Wire | None = None,
     ) -> None:
         self._followed = followed
-        self._to_frames = to_frames
+        self._framing = framing
         self._first = first
         self._heartbeat_s = heartbeat_s
         self._end_watch = end_watch
@@ -146,46 +155,43 @@ class FrameStream:
                 records = self._followed.take(self._heartbeat_s or None)
         while True:
             if records:
-                frames, ended = self._frames(records)
+                data, ended = self._frames(records)
             elif self._followed.left:
                 return
             elif self._followed.drained:
                 logger.error("job %s ended without a terminal event", self._followed.job.id)
                 note_code(UNEXPECTED.code)
-                frames, ended = [sse.frame(error_object(UNEXPECTED)), sse.DONE], True
+                data, ended = b"".join(self._framing.broken(UNEXPECTED)), True
             else:
-                frames, ended = [sse.HEARTBEAT], False
-            if frames:
-                yield from self._written(frames, ended)
+                data, ended = sse.HEARTBEAT, False
+            if data:
+                yield from self._written(data, ended)
             if ended or (self._wire is not None and self._wire.over):
                 return
             records = self._followed.take(self._heartbeat_s or None)
 
-    def _written(self, frames: Sequence[bytes], ended: bool) -> Iterable[bytes]:
-        """Return what is written for ``frames``: all in one write, unless there is a wire."""
-        data = b"".join(frames)
+    def _written(self, data: bytes, ended: bool) -> Iterable[bytes]:
+        """Return what is written for ``data``: all in one write, unless there is a wire."""
         if ended and len(data) <= UNHINDERED_BYTES:
             # before the client can see the end: if it asks again at once there is room
             self._on_end()
-        return (data,) if self._wire is None else self._wire.writes(frames, ended=ended)
+        if self._wire is None:
+            return (data,)
+        return self._wire.writes(split_frames(data), ended=ended)
 
-    def _frames(self, records: Sequence[Record]) -> tuple[list[bytes], bool]:
-        """Return the frames of ``records`` and whether they end the stream."""
+    def _frames(self, records: Sequence[Record]) -> tuple[bytes, bool]:
+        """Return the frames of ``records``, at least one, and whether they end the stream."""
         parts: list[bytes] = []
-        for record in records:
-            event = record.event
-            if isinstance(event, Failed):
-                parts += [sse.frame(error_object(event.error)), sse.DONE]
-                return parts, True
-            try:
-                parts += self._to_frames(event)
-            except Exception:
-                # A generator that raises makes gunicorn cut the connection without a word.
-                logger.exception("job %s could not be rendered", self._followed.job.id)
-                note_code(UNEXPECTED.code)
-                parts += [sse.frame(error_object(UNEXPECTED)), sse.DONE]
-                return parts, True
-            if record.event.type == "completed":
-                parts.append(sse.DONE)
-                return parts, True
-        return parts, False
+        last = records[-1]
+        ended = type(last.event) is Completed or type(last.event) is Failed
+        try:
+            parts += self._framing.of(records[:-1] if ended else records)
+            if ended:
+                parts += self._framing.last(last)
+        except Exception:
+            # A generator that raises makes gunicorn cut the connection without a word.
+            logger.exception("job %s could not be rendered", self._followed.job.id)
+            note_code(UNEXPECTED.code)
+            parts += self._framing.broken(UNEXPECTED)
+            ended = True
+        return b"".join(parts), ended

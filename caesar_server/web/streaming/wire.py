@@ -35,6 +35,15 @@ class Wire(Protocol):
         """Hear that the client left; ends whatever blocks.  Called from any thread, once."""
 
 
+def split_frames(data: bytes) -> list[bytes]:
+    """Return the frames and comments of which ``data`` is made, at least one, each of them whole.
+
+    >>> split_frames(b": keep-alive\\n\\ndata: {}\\n\\n")
+    [b': keep-alive\\n\\n', b'data: {}\\n\\n']
+    """
+    return [frame + b"\n\n" for frame in data.removesuffix(b"\n\n").split(b"\n\n")]
+
+
 def wire_of(environ: Mapping[str, Any]) -> Wire | None:
     """Return the wire that was put into a WSGI environ, or None."""
     return cast("Wire | None", environ.get(WIRE_KEY))

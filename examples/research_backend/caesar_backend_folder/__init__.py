@@ -1,5 +1,6 @@
-"""A backend for the Caesar server that answers from a folder of text files."""
+"""A backend for the Caesar server that answers from texts in a folder and uploaded files."""
 
-from caesar_backend_folder.backend import FolderBackend, FolderOptions
+from caesar_backend_folder.backend import FolderBackend
+from caesar_backend_folder.options import FolderOptions
 
 __all__ = ["FolderBackend", "FolderOptions"]

@@ -1,18 +1,21 @@
-"""Text files cut into passages, and the passages that fit a question, ranked with BM25."""
+"""Documents cut into passages, and the passages that fit a question, ranked with BM25."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import Path
 
 #: The usual constants of BM25 (Robertson and Zaragoza, 2009).
 _K1, _B = 1.2, 0.75
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_HEADING = re.compile(r"^#{1,6} .*$", re.MULTILINE)
+#: Between paragraphs; each item of a list is one.
+_BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+[.)]) )")
+_ITEM = re.compile(r"^(?:[-*+]|\d+[.)]) ")
 #: Words that stand in nearly every question and say nothing about its subject.
 _STOP_WORDS = frozenset(
     _WORD.findall(
@@ -25,22 +28,36 @@ _STOP_WORDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A paragraph of a file.
+class Document:
+    """What a citation points at.
 
-    :param source: names the file: a path in the folder, or an uploaded file's id.
-    :param number: the paragraph's, from 1.
+    :param raw: as it was found.
     """
 
-    source: str
+    id: str
     title: str
+    url: str
+    raw: str
+    markdown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A paragraph of a document.
+
+    :param number: the paragraph's, from 1.
+    :param heading: the one that it stands below, or nothing.
+    """
+
+    document: Document
     number: int
+    heading: str
     text: str
 
     @property
     def id(self) -> str:
         """Unique among the passages of an index."""
-        return f"{self.source}#{self.number}"
+        return f"{self.document.id}#{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,59 +80,77 @@ def terms_of(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS]
 
 
-def passages_of(source: str, title: str, text: str) -> Iterator[Passage]:
-    """Cut a text at its blank lines; a first line of its own becomes the title."""
-    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
-    if len(paragraphs) > 1 and len(paragraphs[0]) <= 80 and paragraphs[0][-1] not in ".!?":
-        title = paragraphs.pop(0)
-    for number, paragraph in enumerate(paragraphs, 1):
-        yield Passage(source, title, number, paragraph)
+def title_of(markdown: str) -> str:
+    """Return the heading that a text begins with, or nothing."""
+    return next((heading for heading, _ in _paragraphs(markdown)), "")
 
 
-def folder_passages(folder: Path, max_file_bytes: int) -> Iterator[Passage]:
-    """Yield the passages of all ``.txt`` files below a folder, in the order of their names.
+def passages_of(document: Document) -> Iterator[Passage]:
+    """Cut a document at its headings, blank lines and list items."""
+    for number, (heading, text) in enumerate(_paragraphs(document.markdown), 1):
+        yield Passage(document, number, heading, text)
 
-    Files that are too long, and links that lead out of the folder, are left out.
-    """
-    root = folder.resolve()
-    for path in sorted(root.rglob("*.txt")):
-        if path.resolve().is_relative_to(root) and path.stat().st_size <= max_file_bytes:
-            name = path.relative_to(root).as_posix()
-            yield from passages_of(name, path.stem, path.read_text("utf-8", errors="replace"))
+
+def _paragraphs(markdown: str) -> Iterator[tuple[str, str]]:
+    """Yield each paragraph with its heading; a first line of its own is one, too."""
+    apart = _HEADING.sub(r"\n\g<0>\n", markdown)
+    blocks = [" ".join(block.split()) for block in _BREAK.split(apart) if block.strip()]
+    heading = ""
+    for at, block in enumerate(blocks):
+        is_first_line = at == 0 < len(blocks) - 1 and len(block) <= 80 and block[-1] not in ".!?"
+        if block.startswith("#") or is_first_line:
+            heading = block.lstrip("# ")
+        else:
+            yield heading, _ITEM.sub("", block)
 
 
 @dataclass(frozen=True)
 class Index:
     """Passages that can be searched.  Frozen, so that many runs may use it at once."""
 
-    passages: Sequence[Passage]
-    _counts: Sequence[Counter[str]] = field(repr=False)
-    _found_in: Counter[str] = field(repr=False)
+    passages: Sequence[Passage] = ()
+    _counts: Sequence[Counter[str]] = field(default=(), repr=False)
+    _found_in: Mapping[str, int] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(cls, passages: Iterable[Passage]) -> Index:
-        """Return an index of these passages."""
-        kept = tuple(passages)
-        counts = [Counter(terms_of(f"{passage.title} {passage.text}")) for passage in kept]
-        return cls(kept, counts, Counter(term for count in counts for term in count))
+    def plus(self, documents: Iterable[Document]) -> Index:
+        """Return an index that has these documents, too."""
+        new = [passage for document in documents for passage in passages_of(document)]
+        counts = [
+            Counter(terms_of(f"{one.document.title} {one.heading} {one.text}")) for one in new
+        ]
+        found_in = Counter(self._found_in)
+        for count in counts:
+            found_in.update(count.keys())
+        return Index((*self.passages, *new), (*self._counts, *counts), found_in)
 
-    def search(self, question: str, limit: int) -> list[Hit]:
-        """Return the passages that fit best, the best first; none if no word of it is there."""
+    def search(self, question: str) -> list[Hit]:
+        """Return the passages that have a word of the question, the best first."""
         terms = set(terms_of(question))
-        total = len(self.passages)
-        average = sum(count.total() for count in self._counts) / max(1, total)
+        average = sum(count.total() for count in self._counts) / max(1, len(self._counts))
         scores = [
-            sum(self._weight(term, total) * _saturated(count, term, average) for term in terms)
+            sum(self._weight(term) * _saturated(count, term, average) for term in terms)
             for count in self._counts
         ]
-        best = sorted(range(total), key=lambda at: (-scores[at], at))[:limit]
-        top = scores[best[0]] if best else 0.0
-        return [Hit(self.passages[at], scores[at] / top) for at in best if scores[at] > 0]
+        top = max(scores, default=0.0)
+        found = [
+            Hit(passage, score / top)
+            for passage, score in zip(self.passages, scores, strict=True)
+            if score > 0
+        ]
+        return sorted(found, key=lambda hit: -hit.score)
 
-    def _weight(self, term: str, total: int) -> float:
+    def missing(self, question: str, read: Set[str]) -> set[str]:
+        """Return the words of a question that are in passages, but in none of those ``read``."""
+        seen: set[str] = set()
+        for passage, count in zip(self.passages, self._counts, strict=True):
+            if passage.id in read:
+                seen.update(count)
+        return {term for term in terms_of(question) if term in self._found_in} - seen
+
+    def _weight(self, term: str) -> float:
         """Return how much a term says: the rarer, the more."""
-        found_in = self._found_in[term]
-        return math.log(1 + (total - found_in + 0.5) / (found_in + 0.5))
+        found_in = self._found_in.get(term, 0)
+        return math.log(1 + (len(self.passages) - found_in + 0.5) / (found_in + 0.5))
 
 
 def _saturated(count: Counter[str], term: str, average: float) -> float:

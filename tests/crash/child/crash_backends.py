@@ -105,6 +105,16 @@ class AttachedBackend(WaitingBackend):
     capabilities = Capabilities()
 
 
+class LateBackend(AttachedBackend):
+    """The same, which says nothing until it may go on."""
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        note("late", context.job_id)
+        while not Path("go-on").exists():
+            context.sleep(0.01)
+        yield from super().run(request, context)
+
+
 class CountingBackend(Backend):
     """Tells of the prompt alone, word by word."""
 

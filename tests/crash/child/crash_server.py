@@ -40,12 +40,12 @@ def surround(
     setattr(place, name, call)
 
 
-def claiming(*args: Any) -> None:
+def claiming(*args: Any, **kwargs: Any) -> None:
     # within the transaction, which then ends with the process
     reach("before-the-claim")
 
 
-def claimed(job: Job | None, *args: Any) -> None:
+def claimed(job: Job | None, *args: Any, **kwargs: Any) -> None:
     if job is not None:
         reach("after-the-claim", job.id)
 

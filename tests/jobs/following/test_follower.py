@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from caesar_server.jobs.following.tail import Tail
 from caesar_server.jobs.following.watch import Watch
 from caesar_server.store.base import Job, Record, Store, StoreError
 from caesar_server.store.memory import MemoryStore
+from caesar_server.store.unreadable import UnreadableRecordError
 
 WITHIN_S = 20.0
 
@@ -156,11 +156,10 @@ def test_many_readers_that_come_and_go_see_each_event_once(any_store, make_watch
         assert running.result(WITHIN_S) == list(range(1, last + 1))
 
 
-def test_five_hundred_readers_have_one_thread(any_store, watch):
+def test_five_hundred_readers_have_one_thread(any_store, watch, new_threads):
     any_store.create(new_job())
     followers = [watch.follow(new_job()) for _ in range(500)]
-    threads = [thread.name for thread in threading.enumerate()]
-    assert threads.count("caesar-watch") == 1
+    assert len(new_threads("caesar-watch")) == 1
     any_store.append("job", 1, [end(1)])
     for follower in followers:
         assert seqs(read_to_end(follower)) == [1]
@@ -239,6 +238,34 @@ def failing() -> tuple[FailingStore, Follower]:
         Tail(store, "job"), new_job(), after_seq=0, forget=lambda _: None, time=lambda: 5.0
     )
     return store, follower
+
+
+class SpoiledStore(MemoryStore):
+    """Holds records that cannot be read, after the second one."""
+
+    def records(self, job_id: str, after_seq: int = 0, **kwargs: Any) -> Sequence[Record]:
+        if after_seq >= 2:
+            raise UnreadableRecordError(job_id, "a null")
+        return super().records(job_id, after_seq, **kwargs)
+
+
+def test_a_record_that_cannot_be_read_ends_its_reader_at_once(caplog):
+    store = SpoiledStore()
+    store.create(new_job())
+    store.append("job", 1, deltas(1, 2))
+    forgotten: list[Follower] = []
+    tail = Tail(store, "job")
+    follower = Follower(tail, new_job(), after_seq=0, forget=forgotten.append, time=lambda: 5.0)
+    assert seqs(follower.take(0)) == [1, 2]
+    assert forgotten == []
+    store.append("job", 1, deltas(3, 4))  # and no end: the job goes on
+    tail.note_news()
+    assert follower.take(0) == [Record(3, 5.0, Failed(UNEXPECTED))]
+    assert follower.drained
+    assert not follower.given_up, "whoever comes back would not get further"
+    assert forgotten == [follower]
+    assert "job job cannot be followed any more" in caplog.text
+    assert "a null" in caplog.text
 
 
 def test_a_store_that_fails_for_a_while_costs_its_reader_nothing(failing, in_thread, caplog):

@@ -66,11 +66,11 @@ def watch(store: TroubledStore, changed: threading.Semaphore) -> Iterator[Watch]
     watch.close()
 
 
-def test_no_thread_starts_before_there_is_a_follower(watch):
+def test_no_thread_starts_before_there_is_a_follower(watch, new_threads):
     watch.announce("job")
     watch.begin_own("job")
     watch.end_own("job")
-    assert not any(thread.name == "caesar-watch" for thread in threading.enumerate())
+    assert new_threads("caesar-watch") == []
 
 
 def test_changes_are_told_to_others_too(watch, store, changed):
@@ -109,8 +109,8 @@ def test_a_store_that_cannot_be_watched_is_asked_again(watch, store, method):
     assert len(follower.take(WITHIN_S)) == 1
 
 
-def test_a_closed_watch_begins_no_more(watch):
+def test_a_closed_watch_begins_no_more(watch, new_threads):
     watch.close()
     watch.start()
     watch.close()
-    assert not any(thread.name == "caesar-watch" for thread in threading.enumerate())
+    assert new_threads("caesar-watch") == []

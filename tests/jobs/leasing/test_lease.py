@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -113,12 +112,12 @@ def test_a_lease_that_nobody_renews_runs_out(make_lease, store, clock):
     assert lost(store) == ["job"]
 
 
-def test_holding_fails_with_the_store_and_starts_no_thread(make_lease, store):
+def test_holding_fails_with_the_store_and_starts_no_thread(make_lease, store, new_threads):
     store.troubles = 1
     lease = make_lease()
     with pytest.raises(StoreError, match="no connection"):
         lease.hold()
-    assert not any(thread.name == "caesar-lease" for thread in threading.enumerate())
+    assert new_threads("caesar-lease") == []
     lease.hold()
     assert store.renewals >= 1
 
@@ -175,13 +174,13 @@ def test_a_process_that_was_silent_too_long_hears_of_it(
     assert "silent for 30.0 s" in caplog.text
 
 
-def test_nothing_begins_after_the_close(make_lease, store):
+def test_nothing_begins_after_the_close(make_lease, store, new_threads):
     lease = make_lease()
     lease.close()
     lease.start()
     lease.hold()
     assert store.renewals == 0
-    assert not any(thread.name == "caesar-lease" for thread in threading.enumerate())
+    assert new_threads("caesar-lease") == []
 
 
 def test_a_lease_that_cannot_be_ended_runs_out_by_itself(make_lease, store, caplog):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +16,7 @@ from caesar_server.contract import (
     ContentDelta,
     ErrorInfo,
     Failed,
+    LogprobToken,
     LoopFinished,
     ProgressNoted,
     RequestLogged,
@@ -21,9 +24,14 @@ from caesar_server.contract import (
     SourceStored,
     Started,
     StatusChanged,
+    TopLogprob,
     UsageCounted,
 )
+from caesar_server.contract.events import EVENT_TYPES
 from caesar_server.jobs.running.invariant import ContractBreach, Invariant
+from caesar_server.jobs.running.values import CHECKS
+from caesar_server.store.base import Record
+from caesar_server.store.sql.rows import record_rows, records_of
 
 FAILED = Failed(ErrorInfo("no", "code"))
 
@@ -117,13 +125,13 @@ BREACHES = [
     (1, [], StatusChanged("completed"), "is not a backend's", "yield Completed or Failed"),
     (1, [], StatusChanged("failed"), "is not a backend's", "yield Completed or Failed"),
     (1, [], StatusChanged("thinking"), "is not a backend's", "use one of searching, researching"),
-    (1, [], ContentDelta(b"a"), "holds b'a'", "its text must be a str"),
-    (1, [], ContentDelta(None), "holds None", "its text must be a str"),
-    (1, [], ContentDelta("a", channel="main"), "the channel 'main'", "use one of content, "),
-    (1, [], ChoiceFinished(0, "tool_calls"), "the reason 'tool_calls'", "use one of stop, length"),
-    (1, [], UsageCounted("5"), "counts '5' tokens", "whole numbers from 0"),
-    (1, [], UsageCounted(1, 2.0), "counts 2.0 tokens", "whole numbers from 0"),
-    (1, [], UsageCounted(-1), "counts -1 tokens", "whole numbers from 0"),
+    (1, [], ContentDelta(b"a"), "the text b'a' (bytes)", "give it a str (IncrementalUtf8"),
+    (1, [], ContentDelta(None), "the text None", "give it a str (IncrementalUtf8"),
+    (1, [], ContentDelta("a", channel="main"), "the channel 'main'", "give it one of content, "),
+    (1, [], ChoiceFinished(0, "tool_calls"), "the reason 'tool_calls'", "one of stop, length"),
+    (1, [], UsageCounted("5"), "the prompt_tokens '5' (", "a whole number (int) from 0"),
+    (1, [], UsageCounted(1, 2.0), "the completion_tokens 2.0 (", "a whole number (int) from 0"),
+    (1, [], UsageCounted(-1), "the prompt_tokens -1 (", "a whole number (int) from 0"),
     (1, [], Failed("no"), "Failed holds 'no'", "give it an ErrorInfo"),
     (1, [], Failed(ErrorInfo("no", "c", status=200)), "status 200", "from 400 to 599"),
     (1, [], Failed(ErrorInfo("no", "c", status=600)), "status 600", "from 400 to 599"),
@@ -145,6 +153,176 @@ def test_a_breach_says_what_was_wrong_and_how_to_keep_the_rule(choices, before, 
         invariant.check(event)
     assert wrong in str(breach.value)
     assert cure in str(breach.value)
+
+
+MOST = 2**31 - 1
+#: Larger than any float, and of more digits than Python prints.
+HUGE = 10**5000
+
+
+class Word(enum.StrEnum):
+    CONTENT = "content"
+
+
+class Count(enum.IntEnum):
+    ONE = 1
+
+
+class OwnStr(str):
+    pass
+
+
+class OwnInt(int):
+    pass
+
+
+class OwnFloat(float):
+    pass
+
+
+def tokens(*tokens: Any) -> ContentDelta:
+    return ContentDelta("a", logprobs=tokens)
+
+
+def result(**fields: Any) -> ResultFound:
+    return ResultFound(**{"id": "r", "title": "t", "url": "u", **fields})
+
+
+def request(**fields: Any) -> RequestLogged:
+    return RequestLogged(**{"url": "u", **fields})
+
+
+FITS = [
+    *(result(score=score) for score in (None, 0, 0.0, 0.5, 1, 1.0)),
+    *(result(citation_index=index) for index in (None, 1, MOST, Count.ONE)),
+    *(LoopFinished(loop) for loop in (1, MOST)),
+    *(request(duration_ms=ms) for ms in (0, MOST)),
+    *(request(response_status=status) for status in (None, 100, 599)),
+    request(result_id="r"),
+    SourceStored("r", None, ""),
+    ProgressNoted("\ud800"),
+    ProgressNoted(Word.CONTENT),
+    ContentDelta("a", channel=Word.CONTENT),
+    UsageCounted(MOST, 0),
+    Started({"pair": (1, 2), "none": None, "deep": [{"a": [True, 1.5, 2**70]}], 1: 2}),
+    tokens(),
+    tokens(LogprobToken("a", None), LogprobToken("b", -1, (TopLogprob("c", -0.5),))),
+]
+
+
+@pytest.mark.parametrize("event", FITS, ids=repr)
+def test_what_fits_passes_and_comes_back_from_the_store(event):
+    check([event])
+    (record,) = record_rows("job", [Record(1, 1.0, event)])
+    assert records_of("job", 1, record["body"], 0)[0].seq == 1
+
+
+MISFITS = [
+    # an event, the field that is wrong, what it holds, what it may hold
+    (result(id=7), "id", "7 (int)", "a str"),
+    (result(title=None), "title", "None (NoneType)", "a str"),
+    (result(url=OwnStr("u")), "url", "'u' (OwnStr)", "a str"),
+    (result(score="0.1"), "score", "'0.1' (str)", "a number (float) from 0 to 1, or None"),
+    (result(score=True), "score", "True (bool)", "from 0 to 1"),
+    (result(score=-0.1), "score", "-0.1 (float)", "from 0 to 1"),
+    (result(score=1.1), "score", "1.1 (float)", "from 0 to 1"),
+    (result(score=2), "score", "2 (int)", "from 0 to 1"),
+    (result(score=math.nan), "score", "nan (float)", "from 0 to 1"),
+    (result(score=math.inf), "score", "inf (float)", "from 0 to 1"),
+    (result(score=OwnFloat(0.5)), "score", "0.5 (OwnFloat)", "from 0 to 1"),
+    (result(citation_index=2.5), "citation_index", "2.5 (float)", "(int) from 1 to 2147483647"),
+    (result(citation_index=True), "citation_index", "True (bool)", "from 1 to 2147483647"),
+    (result(citation_index="1"), "citation_index", "'1' (str)", "from 1 to 2147483647"),
+    (result(citation_index=0), "citation_index", "0 (int)", "from 1 to 2147483647"),
+    (result(citation_index=-3), "citation_index", "-3 (int)", "from 1 to 2147483647"),
+    (result(citation_index=MOST + 1), "citation_index", "2147483648", "from 1 to 2147483647"),
+    (result(citation_index=HUGE), "citation_index", "(int)", "from 1 to 2147483647"),
+    (result(citation_index=OwnInt(1)), "citation_index", "1 (OwnInt)", "from 1 to 2147483647"),
+    (ProgressNoted(5), "message", "5 (int)", "a str"),
+    (ProgressNoted(b"x"), "message", "b'x' (bytes)", "a str"),
+    (StatusChanged("searching", None), "message", "None (NoneType)", "a str"),
+    (StatusChanged(OwnStr("searching")), "status", "(OwnStr)", "one of queued, searching"),
+    (SourceStored(5), "result_id", "5 (int)", "a str"),
+    (SourceStored("r", raw=5), "raw", "5 (int)", "a str, or None"),
+    (SourceStored("r", markdown=b""), "markdown", "b'' (bytes)", "a str, or None"),
+    (LoopFinished(1.5), "loop", "1.5 (float)", "a whole number (int) from 1 to 2147483647"),
+    (LoopFinished(True), "loop", "True (bool)", "from 1 to 2147483647"),
+    (LoopFinished(0), "loop", "0 (int)", "from 1 to 2147483647"),
+    (LoopFinished(MOST + 1), "loop", "2147483648 (int)", "from 1 to 2147483647"),
+    (request(url=None), "url", "None (NoneType)", "a str"),
+    (request(method=1), "method", "1 (int)", "a str"),
+    (request(duration_ms=1.5), "duration_ms", "1.5 (float)", "from 0 to 2147483647"),
+    (request(duration_ms=-1), "duration_ms", "-1 (int)", "from 0 to 2147483647"),
+    (request(duration_ms=MOST + 1), "duration_ms", "2147483648", "from 0 to 2147483647"),
+    (request(response_status="200"), "response_status", "'200' (str)", "an int from 100 to 599"),
+    (request(response_status=99), "response_status", "99 (int)", "from 100 to 599, or None"),
+    (request(response_status=600), "response_status", "600 (int)", "from 100 to 599, or None"),
+    (request(request_headers={}), "request_headers", "{} (dict)", "a str"),
+    (request(response_body=b""), "response_body", "b'' (bytes)", "a str"),
+    (request(provider=None), "provider", "None (NoneType)", "a str"),
+    (request(result_id=1), "result_id", "1 (int)", "a str, or None"),
+    (UsageCounted(True), "prompt_tokens", "True (bool)", "from 0 to 2147483647"),
+    (UsageCounted(0, MOST + 1), "completion_tokens", "2147483648", "from 0 to 2147483647"),
+    (ContentDelta(OwnStr("a")), "text", "'a' (OwnStr)", "a str"),
+    (ContentDelta("a", channel=[]), "channel", "[] (list)", "one of content"),
+    (ChoiceFinished(0, None), "reason", "None (NoneType)", "one of stop"),
+    (tokens("a"), "logprobs[0]", "'a' (str)", "a LogprobToken"),
+    (ContentDelta("a", logprobs=[]), "logprobs", "[] (list)", "a tuple of LogprobToken"),
+    (tokens(LogprobToken(1, -1.0)), "logprobs[0].token", "1 (int)", "a str"),
+    (tokens(LogprobToken("a", "-1")), "logprobs[0].logprob", "'-1' (str)", "finite float, or None"),
+    (tokens(LogprobToken("a", -math.inf)), "logprobs[0].logprob", "-inf (float)", "a finite"),
+    (tokens(LogprobToken("a", math.nan)), "logprobs[0].logprob", "nan (float)", "a finite"),
+    (tokens(LogprobToken("a", -HUGE)), "logprobs[0].logprob", "(int)", "a finite float"),
+    (tokens(LogprobToken("a", -1.0, [])), "logprobs[0].top", "[] (list)", "tuple of TopLogprob"),
+    (tokens(LogprobToken("a", -1.0, ("b",))), "logprobs[0].top[0]", "'b'", "a TopLogprob"),
+    (
+        tokens(LogprobToken("a", None), LogprobToken("a", -1.0, (TopLogprob("b", None),))),
+        "logprobs[1].top[0].logprob",
+        "None (NoneType)",
+        "a finite float",
+    ),
+    (
+        tokens(LogprobToken("a", -1.0, (TopLogprob(b"b", -1.0),))),
+        "logprobs[0].top[0].token",
+        "b'b' (bytes)",
+        "a str",
+    ),
+    (Started(None), "details", "None (NoneType)", "a dict of JSON values"),
+    (Started([1]), "details", "[1] (list)", "a dict of JSON values"),
+    (Started({"a": math.nan}), "details", "{'a': nan} (dict)", "a dict of JSON values: "),
+    (Started({"a": {1}}), "details", "{'a': {1}} (dict)", "set is not JSON serializable"),
+    (Started({"a": b"x"}), "details", "(dict)", "bytes is not JSON serializable"),
+    (Started({(1, 2): 3}), "details", "(dict)", "a dict of JSON values: "),
+    (Started({"a": HUGE}), "details", "(dict)", "a dict of JSON values: "),
+    (Started({"a": OwnFloat(1)}), "details", "(dict)", "OwnFloat is unsupported"),
+    (Failed(ErrorInfo("n", "c", transient=1)), "transient", "1 (int)", "a bool"),
+    (Failed(ErrorInfo("n", "c", retry_after_s=HUGE)), "retry_after_s", "(int)", "seconds from 0"),
+    (Failed(ErrorInfo("n", OwnStr("c"))), "code", "'c' (OwnStr)", "a str"),
+]
+
+
+@pytest.mark.parametrize(("event", "field", "seen", "expected"), MISFITS)
+def test_a_wrong_value_is_named_before_it_is_stored(event, field, seen, expected):
+    with pytest.raises(ContractBreach) as breach:
+        check([event])
+    said = str(breach.value)
+    name = "an error" if isinstance(event, Failed) else type(event).__name__
+    assert said.startswith(f"{name} has the {field} ")
+    assert seen in said
+    assert expected in said
+    assert len(said) < 500
+
+
+def test_a_completed_holds_json_alone():
+    with pytest.raises(ContractBreach, match="Completed has the details"):
+        check([Completed({"a": object()})], choices=0)
+
+
+def test_every_field_of_every_event_is_checked():
+    apart = {ContentDelta: {"logprobs"}}
+    for cls in EVENT_TYPES.values():
+        named = {field.name for field in dataclasses.fields(cls)}
+        assert {field for field, _, _ in CHECKS[cls]} == named - apart.get(cls, set()), cls
 
 
 def test_a_breach_does_not_quote_pages_of_text():

@@ -134,7 +134,7 @@ class TeapotError(BackendError):
 
 def test_an_error_that_would_pass_for_an_answer_is_an_internal_error(caplog):
     assert run([TeapotError("m")]) == [Failed(UNEXPECTED)]
-    assert "ScriptedBackend broke the contract: an error has status 200" in caplog.text
+    assert "ScriptedBackend broke the contract: an error has the status 200" in caplog.text
 
 
 class LeavingBackend(Backend):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from caesar_server.contract import (
     ResearchParameters,
     ResearchRequest,
     Sampling,
+    TopLogprob,
     UsageCounted,
 )
 from caesar_server.contract.context import Forwarded
@@ -147,6 +150,18 @@ def test_made_up_log_probabilities_are_plausible_and_always_the_same(ask: Ask) -
         assert sum(2.718281828**top.logprob for top in token.top) < 1
     assert tokens(ask(complete("To be, or not to be", logprobs=5, seed=3))) == found
     assert all(len(token.top) == 0 for token in tokens(ask(complete("a b", logprobs=0))))
+
+
+def test_a_probability_does_not_depend_on_how_many_others_are_shown(ask: Ask) -> None:
+    most = tokens(ask(complete("a b the end", logprobs=20)))
+    assert len({token.logprob for token in most}) == 4
+    for token in most:
+        assert token.top[0] == TopLogprob(token.token, token.logprob)
+        assert len({top.token for top in token.top}) == 20
+        assert sum(math.exp(top.logprob) for top in token.top) < 1
+    for count in range(20):
+        fewer = tokens(ask(complete("a b the end", logprobs=count)))
+        assert fewer == [replace(token, top=token.top[:count]) for token in most]
     assert tokens(ask(complete("a b"))) == []
 
 

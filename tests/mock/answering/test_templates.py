@@ -10,7 +10,7 @@ from caesar_server.mock.calls import call_from_http
 CALL = call_from_http(
     method="POST",
     path="/v1/chat/completions",
-    headers={"X-Team": "blue", "Authorization": "Bearer sk-secret"},
+    headers={"x-team": "blue", "authorization": "Bearer sk-secret"},
     body=b"""{"model": "m", "metadata": {"k": [1, 2]}, "messages": [
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Again"}]}""",

@@ -127,6 +127,42 @@ def test_scopes(client: FlaskClient, complete: Complete, fits: Fits) -> None:
     assert client.put(f"/_mock/scopes/{'x' * 201}").status_code == 400
 
 
+def test_a_scope_may_be_made_with_settings_of_its_own(client: FlaskClient) -> None:
+    made = client.put("/_mock/scopes/one", json={"seed": 7, "strict": True})
+    assert made.json == {"name": "one", "rules": 0, "requests": 0}
+    shown = client.get("/t/one/_mock/settings").json
+    assert (shown["seed"], shown["strict"]) == (7, True)
+    client.put("/_mock/scopes/one", json={"strict": False})
+    shown = client.get("/t/one/_mock/settings").json
+    assert (shown["seed"], shown["strict"]) == (7, False)
+    assert client.get("/_mock/settings").json["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"seed": "x"}, "seed: expected a whole number, got 'x'"),
+        ({"sed": 1}, "sed: unknown field; did you mean 'seed'?"),
+    ],
+)
+def test_wrong_settings_make_no_scope(
+    client: FlaskClient, scopes: Scopes, body: Any, error: str
+) -> None:
+    answer = client.put("/_mock/scopes/one", json=body)
+    assert (answer.status_code, answer.json) == (400, {"error": error})
+    assert scopes.find("one") is None
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "%2E%2E", "a/b"])
+def test_a_name_that_is_no_step_of_a_path_is_refused(
+    client: FlaskClient, scopes: Scopes, name: str
+) -> None:
+    answer = client.put(f"/_mock/scopes/{name}")
+    assert answer.status_code == 400
+    assert answer.json["error"].startswith("scope: expected a name without '/', got ")
+    assert scopes.names() == ("",)
+
+
 def test_there_is_an_end_to_scopes(scopes: Scopes, client: FlaskClient) -> None:
     scopes.limit = 2
     assert client.put("/_mock/scopes/one").status_code == 200

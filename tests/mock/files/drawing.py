@@ -103,9 +103,27 @@ CHOICE = objects(
         "finish_reason": maybe(st.sampled_from(["stop", "length", "content_filter"])),
     },
 )
+QUESTION = objects({"question": TEXT}, {"options": st.lists(TEXT, max_size=2)})
+REQUEST = objects(
+    {"url": TEXT},
+    {
+        "method": TEXT,
+        "response_status": maybe(st.sampled_from([99, 100, 200, 599, 600])),
+        "duration_ms": COUNT,
+        "request_body": TEXT,
+        "provider": TEXT,
+        "result": maybe(st.just(0)),
+    },
+)
+POLLS = st.sampled_from([0, 1, 3.0])
 REPLY = objects(
     {},
     {
+        "queued_polls": POLLS,
+        "polls_per_status": POLLS,
+        "requests": st.lists(REQUEST, max_size=2),
+        "loops": maybe(POLLS),
+        "questions": st.lists(QUESTION, max_size=2),
         "statuses": st.lists(st.sampled_from(["searching", "summarizing"]), max_size=2),
         "progress": st.lists(TEXT, max_size=2),
         "results": st.lists(RESULT, max_size=2),

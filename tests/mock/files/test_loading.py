@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caesar_server.mock.files import FixturesError, load_fixtures
+from caesar_server.mock.files import FixturesError, Problem, load_fixtures
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.pacing import Pacing
@@ -206,6 +207,22 @@ def test_problems_are_told_with_place_and_field(
     assert any(said in problem for problem in problems_of("f.yaml", text)), problems_of(
         "f.yaml", text
     )
+
+
+@pytest.mark.parametrize("expression", ["a[", "a b", "[?a"])
+def test_a_problem_is_one_line(problems_of: ProblemsOf, expression: str) -> None:
+    pytest.importorskip("jmespath")
+    text = json.dumps({"rules": [{"reply": "a", "when": {"jmespath": expression}}]})
+    (problem,) = problems_of("f.json", text)
+    assert len(problem.splitlines()) == 1
+    assert f"got {expression!r}: " in problem
+    assert not problem.endswith((":", "^"))
+
+
+def test_whatever_a_problem_says_is_one_line() -> None:
+    problem = Problem("wrong:\n  a[\u2028\r\n   ^\n", ("rules", 0), "a\nb.yaml", 3, 4)
+    assert str(problem) == "a b.yaml:3:4: rules[0]: wrong: a[ ^"
+    assert len(str(FixturesError([problem, problem])).splitlines()) == 2
 
 
 def test_what_is_no_file(tmp_path: Path, write_file: WriteFile) -> None:

@@ -20,7 +20,7 @@ from .drawing import REPLIES_FILE, RULES_FILE, mutated
 PUBLISHED = files("caesar_server.mock.files") / "static" / "fixtures.schema.json"
 VALIDATOR = Draft202012Validator(fixtures_schema())
 #: What no schema can say, in the words of the loader.
-BEYOND = ("another rule is called", "join to", "Jinja", "regex:", "JMESPath")
+BEYOND = ("another rule is called", "join to", "Jinja", "regex:", "JMESPath", "results, from 0")
 
 
 def refusals(data: Any) -> list[str]:

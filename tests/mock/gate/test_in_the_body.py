@@ -6,9 +6,14 @@ import json
 
 import pytest
 
+from caesar_server.blueprints.mock.gate.exchange import EXCHANGE_KEY, Exchange
+from caesar_server.blueprints.mock.gate.layer import MockLayer
+from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.reply import MockError, Reply
 from caesar_server.mock.model.rule import Rule
+from caesar_server.mock.scope import Scope
+from caesar_server.web.gone import SocketWatch
 
 PLAIN = {"model": "m", "prompt": "hello"}
 STREAM = {**PLAIN, "stream": True}
@@ -258,3 +263,31 @@ def test_a_connection_serves_on_after_a_fault_that_ends_properly(mock):
         while b"\r\n0\r\n\r\n" not in received:
             received += sock.recv(65536)
     assert mock.entry().ended == "fault:silent_close"
+
+
+@pytest.mark.parametrize(
+    ("sent", "asks_on", "ended"),
+    [
+        (2, True, "completed"),
+        (2, False, "completed"),
+        (1, True, "client_left"),
+        (1, False, "client_left"),
+    ],
+)
+def test_a_client_that_has_the_last_byte_may_leave_before_the_host_is_done(sent, asks_on, ended):
+    scope = Scope()
+    recording = scope.journal.open(Call(id="1"))
+    exchange = Exchange(scope, recording, {}, SocketWatch(), lambda _: None)
+
+    def app(_environ, start_response):
+        start_response("200 OK", [("Content-Length", "2")])
+        return iter([b"x"] * sent)
+
+    body = MockLayer(app)({EXCHANGE_KEY: exchange, "PATH_INFO": "/"}, lambda *_: None)
+    for _ in range(sent):
+        next(body)
+    exchange.leave()
+    if asks_on:
+        assert next(body, None) is None
+    body.close()
+    assert scope.journal.entries()[0].ended == ended

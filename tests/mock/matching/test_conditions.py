@@ -15,8 +15,8 @@ CALL = call_from_http(
     method="post",
     path="/v1/chat/completions",
     headers={
-        "X-Team": "blue",
-        "Authorization": "Bearer sk-secret",
+        "x-team": "blue",
+        "authorization": "Bearer sk-secret",
         "x-stainless-retry-count": "1",
     },
     body=b"""{

@@ -326,8 +326,8 @@ def test_another_manner_changes_what_differs_and_what_reset_returns_to() -> None
     assert (scope.seed, scope.strict, scope.fallback) == (2, False, "echo")
 
 
-def stamps(scope: Scope, *prompts: str) -> list[tuple[str, float]]:
-    return [scope.stamp(scope.decide(call(prompt))) for prompt in prompts]
+def stamps(scope: Scope, *prompts: str) -> list[str]:
+    return [scope.stamp(scope.decide(call(prompt)))[0] for prompt in prompts]
 
 
 def test_the_same_calls_get_the_same_ids_in_any_order() -> None:
@@ -335,7 +335,29 @@ def test_the_same_calls_get_the_same_ids_in_any_order() -> None:
     assert len(set(once)) == 3
     other = stamps(Scope(), "b", "a", "a")
     assert [other[1], other[0], other[2]] == once
-    assert all(str(uuid.UUID(id)) == id for id, _ in once)
+    assert all(str(uuid.UUID(id)) == id for id in once)
+
+
+def test_what_a_call_makes_is_told_apart_and_younger_than_what_came_before() -> None:
+    scope = Scope()
+    decision = scope.decide(call("a"))
+    made = [scope.stamp(decision, place) for place in (1, 2, 3)]
+    assert len({id for id, _ in made}) == 3
+    moments = [created_at for _, created_at in made]
+    assert moments == sorted(set(moments))
+    scope.reset("counters")
+    assert [scope.stamp(scope.decide(call("a"))), scope.stamp(decision, 2)] == made[:2]
+
+
+def test_a_reset_makes_another_owner() -> None:
+    scope = Scope()
+    assert scope.owner == ""
+    scope.reset("counters")
+    assert scope.owner == ""
+    scope.reset()
+    first = scope.owner
+    scope.reset()
+    assert len({"", first, scope.owner}) == 3
 
 
 def test_seed_and_scope_make_other_ids() -> None:
@@ -351,12 +373,12 @@ def test_jobs_are_made_at_a_fixed_time_that_the_clock_moves() -> None:
     scope = Scope()
     assert scope.stamp()[1] == EPOCH_S
     scope.clock.advance(90)
-    assert scope.stamp()[1] == EPOCH_S + 90
+    assert EPOCH_S + 90 < scope.stamp()[1] < EPOCH_S + 90.001
     assert scope.stamp()[0] != scope.stamp()[0]
 
 
 def test_ids_stay_unique_beyond_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("caesar_server.mock.scope._MOST_CALLS", 3)
+    monkeypatch.setattr("caesar_server.mock.drawing._MOST_CALLS", 3)
     scope = Scope()
     found = stamps(scope, *"abcdeabcde")
     assert len(set(found)) == 10
@@ -402,7 +424,7 @@ def test_rules_may_be_changed_while_calls_come() -> None:
 
 
 def test_memory_does_not_grow_with_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("caesar_server.mock.scope._MOST_CALLS", 100)
+    monkeypatch.setattr("caesar_server.mock.drawing._MOST_CALLS", 100)
     scope = Scope()
     scope.add(rule("x", wanted={"prompt": "1"}))
 

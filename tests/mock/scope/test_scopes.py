@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from caesar_server.mock.calls import call_from_http
@@ -106,3 +108,28 @@ def test_a_call_is_held_until_it_is_answered() -> None:
     scopes.release("c-1")
     scopes.release("c-1")
     assert scopes.find_call("c-1") is None
+
+
+def test_each_scope_has_an_owner_of_its_own_also_after_its_removal() -> None:
+    def owners() -> list[str]:
+        scopes = Scopes()
+        found = [scopes.get(name).owner for name in ("", "a", "b")]
+        scopes.remove("a")
+        scopes.remove("")
+        return [*found, scopes.get("a").owner, scopes.get().owner]
+
+    assert owners() == owners()
+    assert len(set(owners())) == 5
+    assert owners()[0] == ""
+
+
+def test_a_scope_that_is_removed_ends_the_waits_for_its_clock() -> None:
+    scopes = Scopes()
+    clock = scopes.get("t").clock
+    clock.stop()
+    before, event = clock.pause(60), threading.Event()
+    scopes.remove("t")
+    assert before.is_over
+    assert before.wait()
+    assert clock.pause(60).wait()
+    assert not clock.wait(event, 60)

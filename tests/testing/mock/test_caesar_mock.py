@@ -453,10 +453,29 @@ def test_the_environment_for_a_program_of_its_own(caesar_mock):
         ({"fallback": "shrug"}, "fallback"),
         ({"sed": 1}, "sed"),
         ({"settings": {"treads": 5}}, "treads"),
+        ({"settings": 5}, "settings: expected values by name, got 5"),
+        ({"settings": {"store": "sqlite"}}, "settings: store: 'sqlite' is the file in the user's"),
+        ({"settings": {"store": "sqlitee"}}, "settings: store: expected memory, "),
+        ({"strict": "no"}, "strict: expected True or False, got 'no'"),
+        ({"seed": "x"}, "seed: expected a whole number, got 'x'"),
+        ({"seed": True}, "seed: expected a whole number, got True"),
+        ({"port": "x"}, "port: expected a whole number of 0 or more, got 'x'"),
+        ({"host": 5}, "host: expected a text, got 5"),
+        ({"fixtures": 5}, "fixtures: expected a path, got 5"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_listens(options, words):
     with pytest.raises((TypeError, ValueError), match=words), mock_server(**options):
+        pass
+
+
+def test_a_server_starts_once(ask):
+    server = mock_server()
+    with server as mock:
+        with pytest.raises(RuntimeError, match="starts only once"):
+            server.start()
+        assert ask(mock, "Hi") == "Hi"
+    with pytest.raises(RuntimeError, match="make another one with mock_server"), server:
         pass
 
 

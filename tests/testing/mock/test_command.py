@@ -191,3 +191,14 @@ def test_what_it_refuses_before_it_listens(flags, words, tmp_path, monkeypatch):
     assert "Traceback" not in result.stderr
     for word in words:
         assert word in result.stderr
+
+
+def test_its_help_tells_its_own_defaults():
+    def told(command: str) -> str:
+        return " ".join(CliRunner().invoke(main, [command, "--help"]).output.split())
+
+    assert "at once. [8 to 4096; default: 256]" in told("mock")
+    assert "told to stop. [1 to 3600; s; default: 1.0]" in told("mock")
+    assert "a URL; unset: memory." in told("mock")
+    assert "API keys; unset: none." in told("mock")
+    assert "at once. [8 to 4096; default: 64]" in told("serve")

@@ -162,18 +162,28 @@ def test_nothing_to_do(caesar_mock):
     assert re.search(r"says when, but not what: test_it\.py:\d+", result.stdout)
 
 
-def test_the_server_can_be_given_other_options(run_suite):
-    conftest = """
+@pytest.mark.parametrize("name", ["as server", ""], ids=["mock", "server"])
+def test_the_server_can_be_given_other_options(run_suite, name):
+    conftest = f"""
 import pytest
 from caesar_server.testing import mock_server
 
 @pytest.fixture(scope="session")
 def caesar_mock_server():
-    server = mock_server(fallback={"text": "from the conftest"})
-    with server:
+    server = mock_server(seed=5, fallback={{"text": "from the conftest"}})
+    with server {name}:
         yield server
 """
-    code = "def test_it(caesar_mock): assert ask(caesar_mock) == 'from the conftest'\n"
+    code = """
+@pytest.mark.parametrize("time", [1, 2])
+def test_it(caesar_mock, time):
+    assert (caesar_mock.seed, ask(caesar_mock)) == (5, "from the conftest")
+    caesar_mock.assert_requested(times=1)
+
+def test_the_servers_own_scope(caesar_mock, caesar_mock_server):
+    with caesar_mock_server.scope("") as mock:
+        assert caesar_mock.base_url.startswith(mock.base_url + "/t/test_the")
+"""
     run_suite(code, files={"conftest.py": conftest})
 
 

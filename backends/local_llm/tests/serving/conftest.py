@@ -50,7 +50,10 @@ class Live:
         (folder / "caesar-server.toml").write_text(settings)
         (folder / "crash.py").write_text(CRASH)
         self.log_path = folder / "log"
-        command = [sys.executable, "-m", "caesar_server", "serve", "--port", "0", *flags]
+        # several workers share no memory
+        store = f"sqlite:///{folder}/jobs.sqlite3"
+        command = [sys.executable, "-m", "caesar_server", "serve", "--port", "0", "--store", store]
+        command += flags
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log

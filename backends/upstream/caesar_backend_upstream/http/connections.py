@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import socket
 import threading
@@ -21,8 +22,30 @@ current_line: ContextVar[Line | None] = ContextVar("caesar_upstream_line", defau
 _Address: TypeAlias = tuple[Any, Any, int, str, Any]
 
 
+#: Answers before the answer; more of them are taken for it.
+_INTERIM_ANSWERS = 32
+
+
+class FinalResponse(http.client.HTTPResponse):
+    """The answer itself, whatever the server says before it, such as ``103 Early Hints``.
+
+    ``http.client`` passes over 100 alone; whoever is sent another one has to read on (RFC 9110,
+    15.2).  After 101 another protocol would follow, which nobody has asked for.
+    """
+
+    def _read_status(self) -> tuple[str, int, str]:
+        for _ in range(_INTERIM_ANSWERS):
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            if not 100 < status < 200 or status == http.client.SWITCHING_PROTOCOLS:
+                break
+            http.client.parse_headers(self.fp)
+        return version, status, reason
+
+
 class LinedConnection(HTTPConnection):
     """Gives its socket to the current line: while it connects, and when it is used again."""
+
+    response_class = FinalResponse
 
     def connect(self) -> None:
         """Connect, in the time that a line gives for it."""

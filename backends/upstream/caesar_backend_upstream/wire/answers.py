@@ -16,6 +16,7 @@ from caesar_server.contract import (
     StatusChanged,
     StopHoldback,
     UsageCounted,
+    WholeCharacters,
     count_words,
 )
 from caesar_server.contract.events import FinishReason
@@ -181,14 +182,15 @@ class _Choice:
 
     def __init__(self, ask: Ask, number: int) -> None:
         self._hold = StopHoldback(ask.stops)
+        self._whole, self._whole_thought = WholeCharacters(), WholeCharacters()
         self._echo = ask.echo
         self._number = number
         self.finished = False
         self.stopped_here = False
 
     def think(self, text: str) -> Iterator[Event]:
-        if text and not self.finished:
-            yield ContentDelta(text, self._number, "reasoning")
+        if not self.finished and (whole := self._whole_thought.feed(text)):
+            yield ContentDelta(whole, self._number, "reasoning")
 
     def say(self, text: str, tokens: tuple[LogprobToken, ...] | None) -> Iterator[Event]:
         if self.finished:
@@ -200,7 +202,7 @@ class _Choice:
             # Text that is counted in tokens is not cut: the server's own stops have to do.
             yield ContentDelta(text, self._number, logprobs=tokens)
             return
-        if ready := self._hold.feed(text):
+        if ready := self._hold.feed(self._whole.feed(text)):
             yield ContentDelta(ready, self._number)
         if self._hold.stopped:
             self.stopped_here = True
@@ -208,7 +210,9 @@ class _Choice:
 
     def finish(self, reason: FinishReason) -> Iterator[Event]:
         yield from self._begin()
-        if rest := self._hold.finish():
+        if thought := self._whole_thought.finish():
+            yield ContentDelta(thought, self._number, "reasoning")
+        if rest := self._hold.feed(self._whole.finish()) + self._hold.finish():
             yield ContentDelta(rest, self._number)
         self.finished = True
         yield ChoiceFinished(self._number, reason)

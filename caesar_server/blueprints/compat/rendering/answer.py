@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from caesar_server.contract.backend import Capabilities
@@ -35,8 +35,21 @@ from caesar_server.contract.request import ChatRequest, CompletionRequest
 from caesar_server.contract.text import count_words
 
 
+class TextsPiece(NamedTuple):
+    """More text of a choice, in as many increments as the backend made of it, none of them empty.
+
+    Nearly all events are such text and nothing else, so they are taken together.
+    """
+
+    choice: int
+    texts: Sequence[str]
+
+
 class TextPiece(NamedTuple):
-    """More text of a choice; ``reasoning`` is thinking that is not part of the answer."""
+    """More text of a choice that is more than text: it has log probabilities, or is reasoning.
+
+    The ``reasoning`` is not part of the answer.
+    """
 
     choice: int
     text: str
@@ -72,7 +85,7 @@ class FailurePiece(NamedTuple):
 
 
 # Named tuples, since there is one for every token and they are made twice as fast as dataclasses.
-Piece: TypeAlias = TextPiece | FinishPiece | ProgressPiece | UsagePiece | FailurePiece
+Piece: TypeAlias = TextsPiece | TextPiece | FinishPiece | ProgressPiece | UsagePiece | FailurePiece
 
 _CITATION = re.compile(r"\[(\d{1,9})\]")
 
@@ -99,25 +112,48 @@ class Answer:
         self._results: dict[str, ResultFound] = {}
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
 
-    def takes_plainly(self, event: ContentDelta) -> bool:
-        """Return whether an event is text of the answer and nothing else, and note it if so.
+    def pieces(self, events: Iterable[Event]) -> Iterator[Piece]:
+        """Yield what ``events`` add to the answer.
 
-        It is one :class:`TextPiece` then, for which :meth:`pieces` need not be called.
+        Nothing is held back once they are over, so they may be given in any number of parts.
         """
-        if event.channel != self._channel or event.logprobs is not None or not event.text:
-            return False
-        self._texts[event.choice].append(event.text)
-        return True
+        channel = self._channel
+        choice = 0
+        texts: list[str] = []
+        for event in events:
+            if (
+                type(event) is ContentDelta
+                and event.channel == channel
+                and event.logprobs is None
+                and event.text
+            ):
+                if event.choice != choice:
+                    if texts:
+                        yield self._plain(choice, texts)
+                        texts = []
+                    choice = event.choice
+                texts.append(event.text)
+                continue
+            if texts:
+                yield self._plain(choice, texts)
+                texts = []
+            yield from self._others(event)
+        if texts:
+            yield self._plain(choice, texts)
 
-    def pieces(self, event: Event) -> Sequence[Piece]:
-        """Return what ``event`` adds to the answer."""
+    def _plain(self, choice: int, texts: Sequence[str]) -> TextsPiece:
+        self._texts[choice] += texts
+        return TextsPiece(choice, texts)
+
+    def _others(self, event: Event) -> Sequence[Piece]:
+        """Return what an event adds that is more than text."""
         match event:
             case ContentDelta():
                 return self._delta(event)
             case ChoiceFinished():
                 finish = FinishPiece(event.choice, event.reason)
-                references = self._references(event.choice)
-                return (TextPiece(event.choice, references), finish) if references else (finish,)
+                cited = self._references(event.choice)
+                return (TextsPiece(event.choice, (cited,)), finish) if cited else (finish,)
             case StatusChanged():
                 self._status = event.status
                 shown = event.status != "queued"
@@ -148,6 +184,8 @@ class Answer:
         return ()
 
     def _references(self, choice: int) -> str:
+        if not self._results:
+            return ""
         cited = {
             result.citation_index: result
             for result in self._results.values()

@@ -19,6 +19,7 @@ from caesar_server.blueprints.compat.rendering.answer import (
     Piece,
     ProgressPiece,
     TextPiece,
+    TextsPiece,
     UsagePiece,
 )
 from caesar_server.contract.events import LogprobToken
@@ -57,9 +58,10 @@ class Wire(ABC):
     def chunks(self, piece: Piece) -> Sequence[Json]:
         """Return the stream's chunks for ``piece``; a failure has none, its frame is no chunk."""
         match piece:
+            case TextsPiece(index, texts):
+                return [self._text_chunk(TextPiece(index, text))[0] for text in texts]
             case TextPiece():
-                choice = self._text_choice(piece)
-                return () if choice is None else (self._chunk([choice]),)
+                return self._text_chunk(piece)
             case FinishPiece():
                 return (self._chunk([self._finish_choice(piece)]),)
             case ProgressPiece():
@@ -77,11 +79,11 @@ class Wire(ABC):
         :param choices: how many choices the request has.
         :raises ValueError: if the pieces are not those of a complete answer.
         """
-        texts: defaultdict[int, list[TextPiece]] = defaultdict(list)
+        texts: defaultdict[int, list[TextsPiece | TextPiece]] = defaultdict(list)
         reasons: dict[int, str] = {}
         usage: UsagePiece | None = None
         for piece in pieces:
-            if isinstance(piece, TextPiece):
+            if isinstance(piece, (TextsPiece, TextPiece)):
                 texts[piece.choice].append(piece)
             elif isinstance(piece, FinishPiece):
                 reasons[piece.choice] = piece.reason
@@ -102,8 +104,8 @@ class Wire(ABC):
         """Return the chunk of more text of a choice that has some already.  Changes nothing."""
 
     @abstractmethod
-    def note_text(self, choice: int, text: str) -> None:
-        """Note that text was sent which :meth:`chunks` was not called for."""
+    def note_text(self, choice: int, characters: int) -> None:
+        """Note that so much text was sent for which :meth:`chunks` was not called."""
 
     @abstractmethod
     def _text_choice(self, piece: TextPiece) -> Json | None:
@@ -118,8 +120,14 @@ class Wire(ABC):
         """Return an item without content."""
 
     @abstractmethod
-    def _whole_choice(self, index: int, pieces: Sequence[TextPiece], reason: str) -> Json:
+    def _whole_choice(
+        self, index: int, pieces: Sequence[TextsPiece | TextPiece], reason: str
+    ) -> Json:
         """Return the item of a complete choice."""
+
+    def _text_chunk(self, piece: TextPiece) -> Sequence[Json]:
+        choice = self._text_choice(piece)
+        return () if choice is None else (self._chunk([choice]),)
 
     def _progress(self, piece: ProgressPiece) -> Sequence[Json]:
         if not self._envelope.show_progress:
@@ -163,9 +171,9 @@ class CompletionWire(Wire):
         """Return the chunk of more text of a choice that has some already."""
         return self._chunk([_completion_choice(choice, text, None, None)])
 
-    def note_text(self, choice: int, text: str) -> None:
-        """Note that text was sent which :meth:`chunks` was not called for."""
-        self._offsets[choice] += len(text)
+    def note_text(self, choice: int, characters: int) -> None:
+        """Note that so much text was sent for which :meth:`chunks` was not called."""
+        self._offsets[choice] += characters
 
     def _text_choice(self, piece: TextPiece) -> Json | None:
         if piece.reasoning:
@@ -180,19 +188,20 @@ class CompletionWire(Wire):
     def _progress_choice(self, message: str) -> Json:
         return _completion_choice(0, "", None, None)
 
-    def _whole_choice(self, index: int, pieces: Sequence[TextPiece], reason: str) -> Json:
+    def _whole_choice(
+        self, index: int, pieces: Sequence[TextsPiece | TextPiece], reason: str
+    ) -> Json:
         logprobs: Json | None = None
-        parts: list[str] = []
-        offset = 0
+        text = ""
         for piece in pieces:
-            if piece.reasoning:
-                continue
-            more = completion_logprobs(piece.logprobs, offset)
-            if more is not None:
-                logprobs = more if logprobs is None else _joined(logprobs, more)
-            parts.append(piece.text)
-            offset += len(piece.text)
-        return _completion_choice(index, "".join(parts), logprobs, reason)
+            if isinstance(piece, TextPiece):
+                if piece.reasoning:
+                    continue
+                more = completion_logprobs(piece.logprobs, len(text))
+                if more is not None:
+                    logprobs = more if logprobs is None else _joined(logprobs, more)
+            text += _answer_text(piece)
+        return _completion_choice(index, text, logprobs, reason)
 
 
 class ChatWire(Wire):
@@ -209,7 +218,7 @@ class ChatWire(Wire):
         """Return the chunk of more text of a choice that has some already."""
         return self._chunk([_chat_choice(choice, {"content": text}, None, None)])
 
-    def note_text(self, choice: int, text: str) -> None:
+    def note_text(self, choice: int, characters: int) -> None:
         """Note nothing: chat's log probabilities have no offsets."""
 
     def _text_choice(self, piece: TextPiece) -> Json | None:
@@ -230,17 +239,21 @@ class ChatWire(Wire):
             delta = {"role": "assistant", **delta}
         return _chat_choice(index, delta, logprobs, reason)
 
-    def _whole_choice(self, index: int, pieces: Sequence[TextPiece], reason: str) -> Json:
+    def _whole_choice(
+        self, index: int, pieces: Sequence[TextsPiece | TextPiece], reason: str
+    ) -> Json:
         message: Json = {
             "role": "assistant",
-            "content": "".join(piece.text for piece in pieces if not piece.reasoning),
+            "content": "".join(map(_answer_text, pieces)),
             "refusal": None,
         }
-        reasoning = "".join(piece.text for piece in pieces if piece.reasoning)
+        # nearly always there are none
+        richer = [piece for piece in pieces if isinstance(piece, TextPiece)]
+        reasoning = "".join(piece.text for piece in richer if piece.reasoning)
         if reasoning:
             message["reasoning_content"] = reasoning
-        tokens = [token for piece in pieces for token in piece.logprobs or ()]
-        asked = any(piece.logprobs is not None for piece in pieces)
+        tokens = [token for piece in richer for token in piece.logprobs or ()]
+        asked = any(piece.logprobs is not None for piece in richer)
         logprobs = chat_logprobs(tokens) if asked else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason}
 
@@ -302,6 +315,13 @@ def _finite(logprob: float | None) -> float | None:
 def _chat_token(token: str, logprob: float | None) -> Json:
     data = token.encode("utf-8", errors="surrogatepass")
     return {"token": token, "logprob": logprob, "bytes": list(data)}
+
+
+def _answer_text(piece: TextsPiece | TextPiece) -> str:
+    """Return what a piece adds to the text of the answer."""
+    if isinstance(piece, TextsPiece):
+        return "".join(piece.texts)
+    return "" if piece.reasoning else piece.text
 
 
 def _chat_choice(index: int, delta: Json, logprobs: Json | None, reason: str | None) -> Json:

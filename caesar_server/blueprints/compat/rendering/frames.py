@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from caesar_server.blueprints.compat.rendering.answer import Answer
+from caesar_server.blueprints.compat.rendering.answer import Answer, TextsPiece
 from caesar_server.blueprints.compat.rendering.chunks import Wire
 from caesar_server.contract import sse
-from caesar_server.contract.events import ContentDelta, Event
+from caesar_server.contract.events import Event
 
 #: Stands in a frame where text goes; JSON leaves it as it is.
 _TEXT = "caesar text"
 _TEXT_JSON = b'"caesar text"'
+#: Put between texts that are made JSON together.  JSON leaves it as it is, no escape has it in it,
+#: and hardly any text does.
+_BETWEEN = "\x7f"
+_BETWEEN_JSON = b"\x7f"
 
 
 class Frames:
     """Turns the events of one job into frames.  Not safe for threads.
 
     Nearly all frames of a stream differ in their text alone.  So the frame of a choice that has
-    some text already is made once, and the text of each further delta is put between its two ends.
+    some text already is made once, and the texts of all further deltas that are ready are made JSON
+    in one step and put between its two ends.
     """
 
     def __init__(self, answer: Answer, wire: Wire) -> None:
@@ -26,23 +31,32 @@ class Frames:
         self._wire = wire
         self._ends: dict[int, tuple[bytes, bytes]] = {}
 
-    def of(self, event: Event) -> Sequence[bytes]:
-        """Return the frames to send for ``event``."""
-        if type(event) is ContentDelta:
-            ends = self._ends.get(event.choice)
-            if ends is not None and self._answer.takes_plainly(event):
-                text = event.text
-                self._wire.note_text(event.choice, text)
-                return (ends[0] + sse.ascii_json(text) + ends[1],)
-        frames = [
-            sse.frame(chunk)
-            for piece in self._answer.pieces(event)
-            for chunk in self._wire.chunks(piece)
-        ]
-        if type(event) is ContentDelta and frames:
-            # From now on: the first chunk of a choice may say more, such as who speaks.
-            self._ends.setdefault(event.choice, self._ends_of(event.choice))
-        return frames
+    def of(self, events: Iterable[Event]) -> Iterator[bytes]:
+        """Yield what to send for ``events``: whole frames, one or more in an item."""
+        for piece in self._answer.pieces(events):
+            if type(piece) is not TextsPiece:
+                yield from map(sse.frame, self._wire.chunks(piece))
+                continue
+            choice, texts = piece
+            if choice not in self._ends:
+                # The first chunk of a choice may say more, such as who speaks.
+                yield from map(sse.frame, self._wire.chunks(TextsPiece(choice, texts[:1])))
+                self._ends[choice] = self._ends_of(choice)
+                texts = texts[1:]
+            if texts:
+                yield self._further(choice, texts)
+
+    def _further(self, choice: int, texts: Sequence[str]) -> bytes:
+        """Return the frames of further texts of a choice, at least one."""
+        between = len(texts) - 1
+        joined = _BETWEEN.join(texts)
+        self._wire.note_text(choice, len(joined) - between)
+        before, after = self._ends[choice]
+        data = sse.ascii_json(joined)
+        if data.count(_BETWEEN_JSON) == between:
+            return before + data.replace(_BETWEEN_JSON, b'"' + after + before + b'"') + after
+        # one of them has it, or a lone surrogate, for which it is escaped
+        return b"".join([before + sse.ascii_json(text) + after for text in texts])
 
     def _ends_of(self, choice: int) -> tuple[bytes, bytes]:
         frame = sse.frame(self._wire.plain_chunk(choice, _TEXT))

@@ -31,6 +31,9 @@ _SCOPE_NAME: Mapping[str, Json] = {
         "schema": {"type": "string", "minLength": 1, "maxLength": 200, "examples": ["my-test"]},
     }
 }
+_NEW_SCOPE_NAME: Mapping[str, Json] = {
+    "name": {**_SCOPE_NAME["name"], "description": "Name of a scope, without slashes."}
+}
 _RULE = {
     "when": {"prompt": {"contains": "quantum"}, "stream": True},
     "reply": {"text": "Error correction improved [1].", "chunks": 5},
@@ -207,10 +210,14 @@ _OPERATIONS: Mapping[str, Operation] = {
     ),
     "make_mock_scope": Operation(
         summary="Make a scope",
-        description="From then on an API key that is its name means it, too.",
-        parameters=_SCOPE_NAME,
+        description="From then on an API key that is its name means it, too.  The body sets what "
+        "it is to answer otherwise than other scopes, as `PATCH /_mock/settings` does.",
+        parameters=_NEW_SCOPE_NAME,
+        body=f"{PREFIX}SettingsChange",
+        body_optional=True,
+        body_examples=_examples(set_seed_and_strictness={"seed": 7, "strict": True}),
         responses=_answer("Scope", "The scope, new or not."),
-        errors=_SHARED,
+        errors=_BODY,
     ),
     "remove_mock_scope": Operation(
         summary="Remove a scope with all that is its own",

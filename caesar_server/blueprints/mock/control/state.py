@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from flask import Blueprint, Response, jsonify
 
 from caesar_server.blueprints.mock.control.bodies import (
@@ -19,10 +22,11 @@ from caesar_server.blueprints.mock.control.shown import (
     scope_json,
     settings_json,
 )
-from caesar_server.errors import CheckFailedError, NotFoundError
+from caesar_server.errors import CheckFailedError, NotFoundError, ValidationFailedError
 from caesar_server.mock.files import FixturesError, Problem, Reloader
 from caesar_server.mock.files.rules import SETTINGS, read_settings
-from caesar_server.mock.scopes import Scopes
+from caesar_server.mock.scope import Scope
+from caesar_server.mock.scopes import Scopes, check_scope_name
 from caesar_server.registry import nearest
 from caesar_server.web.errors import printable
 
@@ -53,18 +57,9 @@ class StateViews:
 
     def change_mock_settings(self) -> Response:
         """``PATCH /_mock/settings``: set some of them; calls that are under way keep theirs."""
-        data = read_data()
-        found, problems = read_settings(data)
-        problems += [
-            Problem(f"unknown field; {nearest(name, SETTINGS)}", (name,))
-            for name in data
-            if name not in SETTINGS
-        ]
-        if problems:
-            raise invalid(problems)
+        wanted = _read_changes(read_data())
         scope = current_scope(self._scopes)
-        for name, value in found.items():
-            setattr(scope, name, value)
+        _change(scope, wanted)
         return jsonify(settings_json(scope))
 
     def reset_mock(self) -> Response:
@@ -98,8 +93,18 @@ class StateViews:
         return jsonify({"scopes": [scope_json(scope) for scope in found if scope is not None]})
 
     def make_mock_scope(self, name: str) -> Response:
-        """``PUT /_mock/scopes/{name}``: make a scope, which then may be named by an API key."""
-        return jsonify(scope_json(named_scope(self._scopes, name)))
+        """``PUT /_mock/scopes/{name}``: make a scope, which then may be named by an API key.
+
+        A body sets what ``PATCH /_mock/settings`` does.
+        """
+        try:
+            check_scope_name(name)
+        except ValueError as error:
+            raise ValidationFailedError(str(error), param="scope") from error
+        wanted = _read_changes(read_data(optional=True))
+        scope = named_scope(self._scopes, name)
+        _change(scope, wanted)
+        return jsonify(scope_json(scope))
 
     def remove_mock_scope(self, name: str) -> Response:
         """``DELETE /_mock/scopes/{name}``: remove a scope with all that is its own."""
@@ -130,3 +135,24 @@ class StateViews:
         if not isinstance(reloader, Reloader):
             raise NotFoundError("The server was started without fixture files")
         return reloader
+
+
+def _read_changes(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is to be set of a scope.
+
+    :raises ServerError: naming every field that is wrong.
+    """
+    found, problems = read_settings(data)
+    problems += [
+        Problem(f"unknown field; {nearest(name, SETTINGS)}", (name,))
+        for name in data
+        if name not in SETTINGS
+    ]
+    if problems:
+        raise invalid(problems)
+    return found
+
+
+def _change(scope: Scope, wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        setattr(scope, name, value)

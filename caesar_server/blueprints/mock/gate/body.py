@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from flask import Response
@@ -10,6 +10,7 @@ from flask import Response
 from caesar_server.blueprints.mock.gate.before import cut, error_info
 from caesar_server.blueprints.mock.gate.exchange import Exchange
 from caesar_server.errors import FaultNotPossibleError
+from caesar_server.mock import native
 from caesar_server.mock.faults import (
     KINDS,
     Act,
@@ -24,8 +25,8 @@ from caesar_server.mock.faults import (
 )
 from caesar_server.mock.faults.sockets import reset
 from caesar_server.mock.model.fault import Fault
-from caesar_server.web.access.limits import stay_until_closed
 from caesar_server.web.errors import error_object, render_error
+from caesar_server.web.limiting.limits import stay_until_closed
 
 #: Of ``wrong_content_type`` without one: what proxies answer with.
 WRONG_TYPE = "text/html; charset=utf-8"
@@ -40,7 +41,7 @@ class MockWire:
     def __init__(self, exchange: Exchange, faults: Sequence[Fault]) -> None:
         self.over = False
         self._exchange = exchange
-        self._faults = StreamFaults(faults, _error_body) if faults else None
+        self._faults = StreamFaults(faults, _error_body_of(exchange)) if faults else None
 
     def writes(self, frames: Sequence[bytes], *, ended: bool) -> Iterable[bytes]:
         """Return what leaves instead of ``frames``, each item in a write of its own."""
@@ -101,6 +102,7 @@ def with_body_faults(exchange: Exchange, faults: Sequence[Fault], response: Resp
         return response
     for fault in faults:
         if KINDS[fault.kind].needs_stream:
+            exchange.refused()
             return render_error(
                 FaultNotPossibleError(
                     f"The fault {fault.kind} needs a stream, and the answer to this call is none; "
@@ -114,7 +116,7 @@ def _faulty_json(exchange: Exchange, faults: Sequence[Fault], response: Response
     for fault in faults:
         if fault.kind == "error_frame":
             exchange.happened(fault)
-            response.data = msgspec.json.encode(_error_body(fault))
+            response.data = msgspec.json.encode(_error_body_of(exchange)(fault))
     body = response.get_data()
     acts = body_acts(body, [fault for fault in faults if fault.kind != "error_frame"])
     exchange.framed = True
@@ -136,5 +138,10 @@ def _watched(exchange: Exchange, acts: Sequence[Act]) -> Iterator[bytes]:
         yield from play(exchange, acts)
 
 
-def _error_body(fault: Fault) -> dict[str, object]:
-    return error_object(error_info(fault))
+def _error_body_of(exchange: Exchange) -> Callable[[Fault], dict[str, object]]:
+    """Return what makes the error of a fault, in the form of the call's surface."""
+    call = exchange.recording.call
+    # the chunks of a follow-up's answer are OpenAI's, and so are the errors among them
+    if native.is_native(call.path) and not (call.stream and native.is_about_chat(call.path)):
+        return lambda fault: {"error": error_info(fault).message}
+    return lambda fault: error_object(error_info(fault))

@@ -5,28 +5,33 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
-from flask import Flask, Request, Response, g
-from flask import request as current_request
+from flask import Flask, Request, Response
 
 from caesar_server.blueprints.mock.gate.before import before_answer, check_host
 from caesar_server.blueprints.mock.gate.body import MockWire, with_body_faults
 from caesar_server.blueprints.mock.gate.exchange import EXCHANGE_KEY, Exchange
-from caesar_server.blueprints.mock.gate.layer import MockLayer
+from caesar_server.blueprints.mock.gate.layer import CLIENT_GONE, MockLayer
 from caesar_server.blueprints.mock.gate.paths import api_key, scope_name
-from caesar_server.blueprints.mock.seams import HELD_KEY
+from caesar_server.blueprints.mock.gate.uploads import forget_upload, is_upload, take_upload
+from caesar_server.blueprints.mock.seams import HELD_KEY, held_of, own_account
+from caesar_server.blueprints.mock.settling import settle_all
 from caesar_server.errors import OverloadedError, ServerError, ValidationFailedError
+from caesar_server.mock import native
 from caesar_server.mock.calls import call_from_http
+from caesar_server.mock.content import Content
 from caesar_server.mock.faults import KINDS, FaultError, header_faults, header_strict
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.rule import Decision
 from caesar_server.mock.scope import Scope
 from caesar_server.mock.scopes import Held, Scopes, ScopesFullError
-from caesar_server.web.access.auth import METRICS_PATH, OPEN_PATHS
+from caesar_server.web.access.auth import METRICS_PATH, OPEN_PATHS, caller
 from caesar_server.web.bodies import BODY_KEY, read_body
 from caesar_server.web.gone import SocketWatch
+from caesar_server.web.incoming import IncomingRequest, incoming
 from caesar_server.web.observing.exchange import current_exchange
+from caesar_server.web.services import services
 from caesar_server.web.streaming import WIRE_KEY
 
 #: Where the mock is controlled.
@@ -45,6 +50,7 @@ def register(app: Flask, scopes: Scopes, watch: SocketWatch) -> Callable[[], Non
     gate = Gate(scopes, watch)
     app.before_request(gate.enter)
     app.after_request(gate.leave)
+    app.teardown_request(forget_upload)
     app.wsgi_app = MockLayer(app.wsgi_app)  # type: ignore[method-assign]
     return gate.close
 
@@ -65,35 +71,59 @@ class Gate:
         :raises ValidationFailedError: if one of the mock's own headers makes no sense.
         :raises FaultNotPossibleError: if a fault is asked for that this host cannot do.
         """
-        request = _request()
+        request = incoming()
+        environ = request.environ
         if not is_call(request.method, request.path):
             return None
-        scope = self._scope(request)
+        key = api_key(environ)
+        scope = self._scope(environ, key)
         problem: ServerError | None = None
+        body: bytes | None = None
+        content: Content | None = None
         try:
-            body = read_body(request)
+            if is_upload(request):
+                content = take_upload(request, services().settings.max_file_bytes)
+            else:
+                body = read_body(request)
         except ServerError as error:
-            body, problem = b"", error
-        call = _call(request, scope, body)
-        exchange = self._begin(request, scope, call)
+            problem = error
+        call = _call(request, scope, key, body or b"", content)
+        exchange = self._begin(environ, scope, call)
         if problem is not None:
             raise problem
-        request.environ[BODY_KEY] = body
+        if body is not None:
+            environ[BODY_KEY] = body
         decision = _decide(scope, call)
         exchange.decided(decision)
         _take_request_id(request, scope, decision)
         held = Held(call, decision, scope, exchange.recording)
-        request.environ[HELD_KEY] = held
+        environ[HELD_KEY] = held
         self._scopes.hold(held)
-        return _begin_faults(request, exchange, decision)
+        own_account(scope)
+        response = _begin_faults(environ, exchange, decision)
+        if response is None and _looks_at_all_jobs(call):
+            settle_all(self._scopes, scope, services().store)
+        return response
 
     def leave(self, response: Response) -> Response:
-        """Let the faults in the body of the current request's answer happen."""
-        exchange: Exchange | None = current_request.environ.get(EXCHANGE_KEY)
-        if exchange is None or not exchange.body_faults or exchange.is_over:
+        """Let the faults in the body of the current request's answer happen.
+
+        A call that the server refuses uses nothing up: as soon as the client knows, all is counted
+        as if it had not come.
+        """
+        environ = incoming().environ
+        exchange: Exchange | None = environ.get(EXCHANGE_KEY)
+        if exchange is None or exchange.is_over:
             return response
-        # A refusal is not the answer that the fault was meant for.
         if response.status_code >= 400 and not exchange.fault_answers:
+            held = held_of(environ)
+            # the backend's own errors are answers; a client that has left is not refused
+            begun = held is not None and held.begun and held.decision.reply is not None
+            if not begun and response.status_code != CLIENT_GONE:
+                exchange.refused()
+            # and a refusal is not the answer that a fault was meant for
+            return response
+        if not exchange.body_faults:
             return response
         return with_body_faults(exchange, exchange.body_faults, response)
 
@@ -105,30 +135,36 @@ class Gate:
         for exchange in exchanges:
             exchange.stop()
 
-    def _scope(self, request: Request) -> Scope:
+    def _scope(self, environ: Mapping[str, Any], key: str | None) -> Scope:
         try:
-            return self._scopes.get(scope_name(request.environ, self._scopes))
+            return self._scopes.get(scope_name(environ, key, self._scopes))
         except ScopesFullError as error:
             raise OverloadedError(str(error)) from error
         except ValueError as error:
             raise ValidationFailedError(str(error)) from error
 
-    def _begin(self, request: Request, scope: Scope, call: Call) -> Exchange:
-        recording = scope.journal.open(call)
-
-        def over(exchange: Exchange) -> None:
-            self._scopes.release(call.id)
-            with self._lock:
-                self._open.discard(exchange)
-
-        exchange = Exchange(scope, recording, request.environ, self._watch, over)
+    def _begin(self, environ: dict[str, Any], scope: Scope, call: Call) -> Exchange:
+        exchange = Exchange(scope, scope.journal.open(call), environ, self._watch, self._over)
         with self._lock:
             self._open.add(exchange)
             closed = self._closed
         if closed:
             exchange.stop()
-        request.environ[EXCHANGE_KEY] = exchange
+        environ[EXCHANGE_KEY] = exchange
         return exchange
+
+    def _over(self, exchange: Exchange) -> None:
+        self._scopes.release(exchange.recording.call.id)
+        with self._lock:
+            self._open.discard(exchange)
+
+
+def _looks_at_all_jobs(call: Call) -> bool:
+    """Return whether the answer to a call depends on how all jobs of its scope stand."""
+    if call.method == "GET":
+        return native.is_list(call.path)
+    # with a key there are limits on the jobs in progress
+    return native.begins_job(call.path) and bool(caller().key_id)
 
 
 def is_call(method: str, path: str) -> bool:
@@ -136,29 +172,27 @@ def is_call(method: str, path: str) -> bool:
     return method != "OPTIONS" and not f"{path}/".startswith(_EXEMPT)
 
 
-def _request() -> Request:
-    """Return the current request itself: each look at the proxy for it costs more than the look."""
-    return cast("Request", current_request._get_current_object())  # type: ignore[attr-defined]
-
-
-def _call(request: Request, scope: Scope, body: bytes) -> Call:
+def _call(
+    request: Request, scope: Scope, key: str | None, body: bytes, content: Content | None
+) -> Call:
     environ = request.environ
     return call_from_http(
         method=request.method,
         path=request.path,
         headers=_headers(environ),
         body=body,
+        content=content,
         raw_path=environ.get("RAW_URI") or environ.get("REQUEST_URI") or request.full_path,
         scope=scope.name,
         call_id=scope.new_call_id(),
-        api_key=api_key(environ),
+        api_key=key,
     )
 
 
 def _headers(environ: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers of a WSGI request; names in any case."""
+    """Return the headers of a WSGI request; names in lower case."""
     found = {
-        name[5:].replace("_", "-"): value
+        name[5:].replace("_", "-").lower(): value
         for name, value in environ.items()
         if name.startswith("HTTP_")
     }
@@ -176,25 +210,30 @@ def _decide(scope: Scope, call: Call) -> Decision:
     return scope.decide(call, strict=strict, faults=faults)
 
 
-def _take_request_id(request: Request, scope: Scope, decision: Decision) -> None:
+def _take_request_id(request: IncomingRequest, scope: Scope, decision: Decision) -> None:
     """Let the request id, too, be the same for the same calls, unless the client chose it."""
     given = request.environ.get("HTTP_X_REQUEST_ID")
-    if given is not None and given == g.request_id:
+    if given is not None and given == request.request_id:
         return
     told = f"request|{scope.name}|{decision.seed}".encode("utf-8", "surrogatepass")
-    g.request_id = made = hashlib.blake2b(told, digest_size=16).hexdigest()
+    request.request_id = made = hashlib.blake2b(told, digest_size=16).hexdigest()
     observed = current_exchange()
     if observed is not None:
         observed.request_id = made
 
 
-def _begin_faults(request: Request, exchange: Exchange, decision: Decision) -> Response | None:
+def _begin_faults(
+    environ: dict[str, Any], exchange: Exchange, decision: Decision
+) -> Response | None:
     """Do what comes before the answer, and prepare what happens in it."""
+    if not decision.faults:
+        environ[WIRE_KEY] = MockWire(exchange, ())
+        return None
     faults = [fault for fault, _ in decision.faults]
     check_host(exchange, faults)
     in_body = [fault for fault in faults if KINDS[fault.kind].in_body]
     exchange.body_faults = in_body
-    request.environ[WIRE_KEY] = MockWire(exchange, in_body)
+    environ[WIRE_KEY] = MockWire(exchange, in_body)
     for fault in faults:
         if not KINDS[fault.kind].in_body:
             response = before_answer(exchange, fault)

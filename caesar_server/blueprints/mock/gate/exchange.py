@@ -19,6 +19,7 @@ from caesar_server.web.gone import SocketWatch, client_socket
 EXCHANGE_KEY = "caesar_server.mock.exchange"
 #: Longer than any clock is turned.
 _FOR_EVER_S = 1e9
+_NO_RULES: Mapping[int, Rule | None] = {}
 
 
 class Exchange:
@@ -48,7 +49,9 @@ class Exchange:
         self._watch = watch
         self._over = over
         self._lock = threading.Lock()
-        self._rules: Mapping[int, Rule | None] = {}
+        self._rules: Mapping[int, Rule | None] = _NO_RULES
+        self._decision: Decision | None = None
+        self._happened: set[str] = set()
         self._pause: Pause | None = None
         self._left = False
         self._stopped = False
@@ -56,8 +59,25 @@ class Exchange:
 
     def decided(self, decision: Decision) -> None:
         """Hear what is done with the call."""
-        self._rules = {id(fault): rule for fault, rule in decision.faults}
+        if decision.faults:
+            self._rules = {id(fault): rule for fault, rule in decision.faults}
+        self._decision = decision
         self.recording.decided(decision)
+
+    def refused(self) -> None:
+        """Hear that the server refuses the call itself: it gives back what it took of the rules.
+
+        A fault rule stays used if one of its faults has happened already.
+        """
+        decision = self._decision
+        if decision is None:
+            return
+        self._decision = None
+        uses = [use for use in decision.uses if use.rule.id not in self._happened]
+        self.scope.give_back(uses)
+        # where no rule matched, that is the reason
+        if decision.reply is not None:
+            self.recording.refused()
 
     @property
     def goes_on(self) -> bool:
@@ -72,6 +92,8 @@ class Exchange:
     def happened(self, fault: Fault) -> None:
         """Note that one of the call's faults happens now."""
         rule = self._rules.get(id(fault))
+        if rule is not None:
+            self._happened.add(rule.id)
         self.recording.faulted(fault.kind, "" if rule is None else rule.id)
 
     def pause(self, seconds: float | None) -> bool:
@@ -120,6 +142,8 @@ class Exchange:
 
     def end(self, how: str, detail: str = "") -> None:
         """Note how it ended; only the first call counts."""
+        if self._ended:  # at the latest the host says so once more
+            return
         with self._lock:
             ended, self._ended = self._ended, True
         if not ended:

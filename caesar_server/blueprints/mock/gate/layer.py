@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 #: A client that leaves before there is an answer makes its run end with this status.
-_CLIENT_GONE = "499"
+CLIENT_GONE = 499
 
 
 class MockLayer:
@@ -47,10 +47,10 @@ class _Start:
     def __call__(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         exchange: Exchange | None = self._environ.get(EXCHANGE_KEY)
         if exchange is not None:
-            if status.startswith(_CLIENT_GONE):
+            if status.startswith(str(CLIENT_GONE)):
                 exchange.leave()
-            else:
-                exchange.recording.answered(int(status[:3]), headers)
+                return self._start_response(status, headers, *exc_info)
+            exchange.recording.answered(int(status[:3]), headers)
             for name, value in headers:
                 if name.lower() == "content-length":
                     self.length = int(value)
@@ -80,7 +80,7 @@ class _Body:
         try:
             part = next(self._parts)
         except StopIteration:
-            self._exchange.end_of_body(whole=True)
+            self._end(whole=True)
             raise
         except BaseException:
             self._exchange.end("failed")
@@ -98,5 +98,16 @@ class _Body:
             if close is not None:
                 close()
         finally:
-            # Not every host asks for more once it has all that was announced.
-            self._exchange.end_of_body(whole=self._left == 0)
+            self._end(whole=False)
+
+    def _end(self, *, whole: bool) -> None:
+        """Note the end of the body.
+
+        :param whole: whether the host has asked for more than there is.
+        """
+        if self._left == 0:
+            # Not every host asks for more once it has all that was announced, and a client that
+            # has it may close before the host is done.
+            self._exchange.end("completed")
+        else:
+            self._exchange.end_of_body(whole=whole)

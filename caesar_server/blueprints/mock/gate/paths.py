@@ -52,16 +52,17 @@ def asked_scope(environ: Mapping[str, Any]) -> str | None:
     return name
 
 
-def scope_name(environ: Mapping[str, Any], scopes: Scopes) -> str:
+def scope_name(environ: Mapping[str, Any], key: str | None, scopes: Scopes) -> str:
     """Return the name of the scope that a request is for.
 
     That of its path, else of its header, else its API key if that is the name of a scope that
     exists, else the default scope's ``""``.
+
+    :param key: see :func:`api_key`.
     """
     name = asked_scope(environ)
     if name is not None:
         return name
-    key = api_key(environ)
     return key if key is not None and scopes.find(key) is not None else ""
 
 

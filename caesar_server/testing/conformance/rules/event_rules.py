@@ -7,8 +7,7 @@ a run stops at the first that is broken.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import get_args
 
 from caesar_server.contract import (
@@ -17,12 +16,9 @@ from caesar_server.contract import (
     ContentDelta,
     Event,
     Failed,
-    LoopFinished,
-    RequestLogged,
     ResultFound,
     Started,
     StatusChanged,
-    UsageCounted,
 )
 from caesar_server.contract.events import (
     EVENT_TYPES,
@@ -30,6 +26,7 @@ from caesar_server.contract.events import (
     event_from_json,
     event_to_json,
 )
+from caesar_server.jobs.running.values import misfit_of
 from caesar_server.testing.conformance.answer import Run
 from caesar_server.testing.conformance.rule import Fail, Outcome, Pass, rule
 from caesar_server.testing.conformance.subject import Subject
@@ -72,43 +69,27 @@ def values(subject: Subject) -> Outcome:
 
     def find(run: Run) -> Fail | None:
         for event in run.events:
-            if problem := _type_problem(event) or _range_problem(event):
+            if problem := _problem(event):
                 return Fail(f"{event!r}", problem)
         return None
 
     return each_run(subject, find)
 
 
-def _type_problem(event: Event) -> str:
-    try:
-        event_from_json(event_to_json(event))
-    except (TypeError, ValueError) as error:
-        return str(error)
+def _problem(event: Event) -> str:
+    """Return what the fields of an event should hold instead, or nothing."""
+    if (misfit := misfit_of(event)) is not None:
+        return f"{misfit.field}: {misfit.expected}"
+    if isinstance(event, ContentDelta) and any(_above_certainty(event)):
+        return "log probabilities of 0 or less"
     return ""
 
 
-def _range_problem(event: Event) -> str:
-    """Return what is wrong with the values of an event whose types are right, or nothing."""
-    match event:
-        case UsageCounted(prompt_tokens=prompt, completion_tokens=completion):
-            return "" if prompt >= 0 and completion >= 0 else "token counts of 0 or more"
-        case ResultFound(score=score) if score is not None and not 0 <= score <= 1:
-            return "a score from 0 to 1"
-        case ResultFound(citation_index=index) if index is not None and index < 1:
-            return "a citation_index from 1"
-        case LoopFinished(loop=loop):
-            return "" if loop >= 1 else "a loop from 1"
-        case RequestLogged(duration_ms=duration_ms):
-            return "" if duration_ms >= 0 else "a duration of 0 ms or more"
-        case Failed(error=error):
-            return "" if 400 <= error.status <= 599 else "an error status from 400 to 599"
-        case ContentDelta(logprobs=tokens) if tokens is not None:
-            numbers = [token.logprob for token in tokens if token.logprob is not None]
-            numbers += [other.logprob for token in tokens for other in token.top]
-            # minus infinity and NaN have no JSON form
-            fine = all(number <= 0 and math.isfinite(number) for number in numbers)
-            return "" if fine else "finite log probabilities of 0 or less"
-    return ""
+def _above_certainty(event: ContentDelta) -> Iterator[bool]:
+    """Yield of each log probability of a delta whether it is above that of certainty."""
+    for token in event.logprobs or ():
+        yield token.logprob is not None and token.logprob > 0
+        yield from (other.logprob > 0 for other in token.top)
 
 
 @rule(
@@ -144,7 +125,8 @@ def whole_characters(subject: Subject) -> Outcome:
     def find(run: Run) -> Fail | None:
         for event in run.events:
             if isinstance(event, ContentDelta) and not _has_utf8(event.text):
-                return Fail(repr(event.text), "text without lone surrogates; see IncrementalUtf8")
+                cure = "text without lone surrogates; see IncrementalUtf8 and WholeCharacters"
+                return Fail(repr(event.text), cure)
         return None
 
     return each_run(subject, find)

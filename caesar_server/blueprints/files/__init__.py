@@ -1,0 +1,1 @@
+"""The native surface's files and collections."""

@@ -1,0 +1,1 @@
+"""The native research API: Caesar's own wire."""

@@ -1,0 +1,33 @@
+"""The query parameters of the agents family."""
+
+from __future__ import annotations
+
+from flask import request
+
+from caesar_server.errors import ValidationFailedError
+from caesar_server.web.errors import printable
+
+# The last two are what Python's clients make of a bool.
+_VALUES = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False}
+#: What such a parameter may be.
+FLAG_VALUES = tuple(_VALUES)
+_MAX_SHOWN = 60
+
+
+def asked_flag(name: str) -> bool:
+    """Return a query parameter that is on or off; off if it is not there.
+
+    Of repeated ones the last counts.
+
+    :raises ValidationFailedError: if it is none of :data:`FLAG_VALUES`.
+    """
+    given = request.args.getlist(name)
+    if not given:
+        return False
+    value = _VALUES.get(given[-1])
+    if value is None:
+        raise ValidationFailedError(
+            f"{name}: expected true or false, got '{printable(given[-1][:_MAX_SHOWN])}'",
+            param=name,
+        )
+    return value

@@ -1,0 +1,1 @@
+"""Follow-up questions about a finished job."""

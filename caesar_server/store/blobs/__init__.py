@@ -1,0 +1,1 @@
+"""The bytes of uploaded files, kept apart from what is known of them."""

@@ -1,0 +1,1 @@
+"""What accounts own besides jobs: files, collections and brainstorm sessions."""

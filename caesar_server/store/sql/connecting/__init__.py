@@ -1,0 +1,1 @@
+"""What one process holds of a database: the thread that writes, and connections that read."""

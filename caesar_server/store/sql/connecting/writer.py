@@ -1,0 +1,235 @@
+"""The one thread of a process that writes: many steps in one transaction."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from caesar_server.store.base import FencedError, StoreError, UnknownJobError
+from caesar_server.store.owned.base import (
+    FileQuotaExceededError,
+    TooManyCollectionsError,
+    UnknownOwnedError,
+)
+from caesar_server.store.quotas import QuotaExceededError
+from caesar_server.store.sql.database import Database
+from caesar_server.store.updates import JobEndedError
+
+logger = logging.getLogger(__name__)
+
+#: Steps in one transaction at most: others wait for it to end.
+_STEPS_AT_ONCE = 256
+#: Pauses between tries to reach a database again.
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+#: What a step says that cannot be done; anything else is an error of the database.
+_REFUSALS = (
+    FencedError,
+    FileQuotaExceededError,
+    JobEndedError,
+    QuotaExceededError,
+    TooManyCollectionsError,
+    UnknownJobError,
+    UnknownOwnedError,
+    ValueError,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """Something to write.
+
+    :param run: does it, given the connection and whether an earlier try may have been committed.
+        Raises one of the store's own errors, or ValueError, before it has written anything.
+    :param undo: what to do later if it is not known whether it was done, and its caller was told
+        that it was not.
+    :param tells: those who watch are to be told.
+    :param account: what this account has is counted first, so no other process may add to it
+        before the transaction is over; None: nothing is counted.
+    """
+
+    run: Callable[[Connection, bool], Any]
+    undo: Callable[[Connection], None] | None = None
+    tells: bool = True
+    account: str | None = None
+    done: Future[Any] = field(default_factory=Future)
+
+
+class Writer:
+    """Takes all steps that wait and commits them together.
+
+    Its thread starts with the first step.  A step that raises does not hinder the others.  An error
+    of the database undoes the whole transaction; its steps are then tried one by one, so that one
+    which the database refuses harms no other.  While the connection is lost, or another process
+    has the database, they are tried again, for up to ``retry_s``.
+
+    :param database: what to write to.
+    :param retry_s: after it the steps that wait fail.
+    :param announce: called after each commit that watchers are to be told of.
+    :param token: by which other processes know these commits.
+    """
+
+    def __init__(
+        self, database: Database, *, retry_s: float, announce: Callable[[], None], token: str
+    ) -> None:
+        self._database = database
+        self._retry_s = retry_s
+        self._announce = announce
+        self._token = token
+        self._queue: SimpleQueue[Step | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._engine: Engine | None = None
+        self._connection: Connection | None = None
+        #: What must be undone because nobody knows whether it was done.
+        self._owed: list[Callable[[Connection], None]] = []
+
+    def begin(self, step: Step) -> Future[Any]:
+        """Hand a step in; steps are done in the order in which they came.
+
+        :raises StoreError: after :meth:`close`.
+        """
+        with self._starting:
+            if self._closing.is_set():
+                raise StoreError("store: it is closed, for the process is about to end")
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="caesar-store", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: a start may fail
+            self._queue.put(step)
+        return step.done
+
+    def close(self) -> None:
+        """Do what was handed in, then end the thread."""
+        with self._starting:
+            self._closing.set()
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._queue.put(None)
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        last = False
+        while not last:
+            steps, last = self._next()
+            self._write(steps)
+        self._drop()
+
+    def _next(self) -> tuple[list[Step], bool]:
+        """Return the steps that wait, and whether they are the last."""
+        steps: list[Step] = []
+        step = self._queue.get()
+        try:
+            while step is not None:
+                steps.append(step)
+                if len(steps) == _STEPS_AT_ONCE:
+                    return steps, False
+                step = self._queue.get_nowait()
+        except Empty:
+            return steps, False
+        return steps, True
+
+    def _write(self, steps: Sequence[Step]) -> None:
+        """Do the steps, or tell each of them why not."""
+        until, pause_s = time.monotonic() + self._retry_s, _FIRST_PAUSE_S
+        again = False
+        while steps:
+            try:
+                return self._transact(steps, again)
+            except Exception as error:  # noqa: BLE001 - told to whoever waits
+                self._drop()
+                kind = self._database.kind_of(error)
+                again = again or kind == "lost"
+                patient = time.monotonic() + pause_s < until and not self._closing.is_set()
+                if kind != "final" and patient:
+                    if pause_s == _FIRST_PAUSE_S:
+                        logger.warning("%s; trying again", self._database.sentence(error))
+                    self._closing.wait(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                    continue
+                if kind == "final" and len(steps) > 1:
+                    for step in steps:
+                        self._write_alone(step, again)
+                    return None
+                return self._fail(steps, error, unknown=again)
+        return None
+
+    def _write_alone(self, step: Step, again: bool) -> None:
+        try:
+            self._transact([step], again)
+        except Exception as error:  # noqa: BLE001 - told to whoever waits
+            self._drop()
+            if self._database.kind_of(error) == "final":
+                self._fail([step], error, unknown=again)
+            else:
+                self._write([step])
+
+    def _transact(self, steps: Sequence[Step], again: bool) -> None:
+        """Do the steps in one transaction, then tell of them."""
+        results: list[Any] = []
+        connection = self._connect()
+        counted = {step.account for step in steps if step.account is not None}
+        with connection.begin():
+            if counted:
+                # before any row is locked, and all at once: so no two wait for each other
+                self._database.lock_accounts(connection, counted)
+            for undo in self._owed:
+                undo(connection)
+            for step in steps:
+                results.append(_outcome(step, connection, again))
+            tells = any(step.tells for step in steps)
+            if tells:
+                self._database.announce(connection, self._token)
+        self._owed.clear()
+        for step, (result, error) in zip(steps, results, strict=True):
+            if error is None:
+                step.done.set_result(result)
+            else:
+                step.done.set_exception(error)
+        if tells:
+            self._announce()
+
+    def _connect(self) -> Connection:
+        if self._engine is None:
+            self._engine = self._database.writing_engine()
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _drop(self) -> None:
+        """Let go of a connection that may be of no use any more."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except Exception:
+                logger.debug("a connection could not be closed", exc_info=True)
+
+    def _fail(self, steps: Sequence[Step], error: Exception, *, unknown: bool) -> None:
+        sentence = self._database.sentence(error)
+        # what a driver says is in the sentence; anything else is a mistake of this server's
+        logger.error("%s", sentence, exc_info=None if isinstance(error, DBAPIError) else error)
+        if unknown:
+            self._owed += [step.undo for step in steps if step.undo is not None]
+        for step in steps:
+            failure = StoreError(sentence)
+            failure.__cause__ = error
+            step.done.set_exception(failure)
+
+
+def _outcome(step: Step, connection: Connection, again: bool) -> tuple[Any, Exception | None]:
+    try:
+        return step.run(connection, again), None
+    except _REFUSALS as error:
+        return None, error

@@ -1,0 +1,1 @@
+"""Files, collections and sessions in a database."""

@@ -1,0 +1,1 @@
+"""Dated versions of the native API: what is known, and which one a request speaks."""

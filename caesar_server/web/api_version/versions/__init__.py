@@ -1,0 +1,1 @@
+"""The versions of the API: each module here is one, and calls it ``VERSION``."""

@@ -1,0 +1,44 @@
+"""The request that is being answered, with what was found out about it on the way to its view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from flask import Request, request
+
+from caesar_server.web.access.caller import ANYBODY, NO_LIMITS, Caller
+from caesar_server.web.access.keys import KeyLimits
+
+if TYPE_CHECKING:
+    from caesar_server.web.api_version.version import Version
+    from caesar_server.web.limiting.places import Place
+    from caesar_server.web.limiting.rates import Window
+
+
+class IncomingRequest(Request):
+    """A request; what is not known of it yet is as for a request of which nothing is known.
+
+    :ivar request_id: by which its log line is found, or None.
+    :ivar caller: who sent it.
+    :ivar limits: what its key may do.
+    :ivar place: where it is counted, or None.
+    :ivar window: how its key stands after it was counted, or None.
+    :ivar version: the version of the API in which the answer is rendered, if a view has noted one.
+    """
+
+    request_id: str | None = None
+    caller: Caller = ANYBODY
+    limits: KeyLimits = NO_LIMITS
+    place: Place | None = None
+    window: Window | None = None
+    version: Version | None = None
+
+
+def incoming() -> IncomingRequest:
+    """Return the request that the calling thread answers.
+
+    Each attribute of Flask's ``request`` looks for it anew; hooks, which are many, look once.
+
+    :raises RuntimeError: outside of a request.
+    """
+    return cast(IncomingRequest, request._get_current_object())  # type: ignore[attr-defined]

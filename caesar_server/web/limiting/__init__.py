@@ -1,0 +1,1 @@
+"""How much is done at once, and for whom: places, rates, quotas."""
