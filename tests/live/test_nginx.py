@@ -21,6 +21,8 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "deploy" / "nginx"
 NAME = "api.example"
 GRACE = ("--graceful-timeout-s", "3")
+#: With the end of the line before it: a header may end with "0" as well.
+LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 #: What a distribution's nginx.conf has, in the test's own folder and in the foreground.
 MAIN = """
@@ -177,7 +179,7 @@ def test_each_chunk_of_a_stream_comes_before_the_next_one_is_made(proxied) -> No
         for number in range(3):
             (site.server.folder / f"step-{number}").touch()
             raw = read_until(sock, b'"step %d"' % number, raw)
-        assert b"data: [DONE]\n\n" in read_until(sock, b"0\r\n\r\n", raw)
+        assert b"data: [DONE]\n\n" in read_until(sock, LAST_CHUNK, raw)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -229,7 +231,7 @@ def test_a_stream_gets_its_last_frame_when_the_server_is_told_to_stop(proxied) -
     with site.send("ticks", "stream", stream=True) as sock:
         site.server.wait(lambda: any("began stream" in line for line in site.server.journal))
         site.server.signal(signal.SIGTERM)
-        raw = read_until(sock, b"0\r\n\r\n")
+        raw = read_until(sock, LAST_CHUNK)
     assert b'"code":"shutting_down"' in raw
     assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
     assert site.server.process.wait(10) == 0
