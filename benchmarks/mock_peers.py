@@ -1,7 +1,8 @@
 """The mock against its peers: answers and chunks a second of chats, same text, same chunks.
 
 Each server has one process, pinned to one core; wrk loads it from another one, and all take turns
-in each round.  The peers are installed by ``--install`` in a folder of their own, which ``--peers``
+in each round, once for each length of answer: short ones show what a request costs, long ones what
+a chunk does.  The peers are installed by ``--install`` in a folder of their own, which ``--peers``
 names: aimock (npm) and LLMock and fakellm (PyPI).  fakellm waits 10 ms between two chunks whatever
 it is told.
 """
@@ -20,13 +21,13 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from first_answer import PATIENCE_S, free_port
-from mock_app import MODEL, PROMPT, TEXT, WORDS
+from mock_app import PROMPT, WORDS_VARIABLE, model_of, text_of
 
 HERE = Path(__file__).parent
 CORES = sorted(os.sched_getaffinity(0))
@@ -39,9 +40,9 @@ HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer bench"}
 PATH = "/v1/chat/completions"
 
 
-def body(stream: bool) -> str:
-    """Return the request of all contenders."""
-    return json.dumps({"model": MODEL, "messages": MESSAGES, "stream": stream})
+def body(words: int, stream: bool) -> str:
+    """Return the request of all contenders for an answer of so many words."""
+    return json.dumps({"model": model_of(words), "messages": MESSAGES, "stream": stream})
 
 
 @dataclass(frozen=True)
@@ -50,22 +51,32 @@ class Contender:
 
     :param command: what starts it; ``{port}``, ``{peers}`` and ``{files}`` stand for the port, the
         folder of the peers and that of the files below.
-    :param files: what it reads, by name.
+    :param file: name of the file that it reads, and what writes that for a text.
     :param needs: what must be there, else it is left out.
     """
 
     name: str
     command: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    file: tuple[str, Callable[[str], str]] | None = None
     needs: str = "/"
 
 
-_RULE = {"when": {"prompt": PROMPT}, "reply": TEXT}
-_AIMOCK_FIXTURE = {"match": {"userMessage": PROMPT}, "response": {"content": TEXT}}
-_FAKELLM = (
-    f"rules:\n  - name: bench\n    when: {{messages_contain: {json.dumps(PROMPT)}}}\n"
-    f"    respond: {{content: {json.dumps(TEXT)}}}\n"
-)
+def _rules(text: str) -> str:
+    return json.dumps({"rules": [{"when": {"prompt": PROMPT}, "reply": text}]})
+
+
+def _aimock_fixtures(text: str) -> str:
+    fixture = {"match": {"userMessage": PROMPT}, "response": {"content": text}}
+    return json.dumps({"fixtures": [fixture]})
+
+
+def _fakellm_rules(text: str) -> str:
+    return (
+        f"rules:\n  - name: bench\n    when: {{messages_contain: {json.dumps(PROMPT)}}}\n"
+        f"    respond: {{content: {json.dumps(text)}}}\n"
+    )
+
+
 CONTENDERS = (
     Contender(
         "caesar-server mock (gthread)",
@@ -73,7 +84,7 @@ CONTENDERS = (
             *(sys.executable, "-m", "caesar_server", "mock", "--port", "{port}"),
             *("--log-level", "warning", "--fixtures", "{files}/rules.json"),
         ),
-        {"rules.json": json.dumps({"rules": [_RULE]})},
+        ("rules.json", _rules),
     ),
     Contender("the fixture's own server", (sys.executable, str(HERE / "mock_app.py"), "{port}")),
     Contender(
@@ -90,7 +101,7 @@ CONTENDERS = (
             *("node", "{peers}/node_modules/@copilotkit/aimock/dist/cli.js", "--port", "{port}"),
             *("--fixtures", "{files}", "--chunk-size", "5", "--log-level", "silent"),
         ),
-        {"fixtures.json": json.dumps({"fixtures": [_AIMOCK_FIXTURE]})},
+        ("fixtures.json", _aimock_fixtures),
         needs="{peers}/node_modules/@copilotkit/aimock",
     ),
     Contender(
@@ -107,7 +118,7 @@ CONTENDERS = (
             *("{peers}/venv/bin/fakellm", "serve", "--port", "{port}"),
             *("--config", "{files}/fakellm.yaml"),
         ),
-        {"fakellm.yaml": _FAKELLM},
+        ("fakellm.yaml", _fakellm_rules),
         needs="{peers}/venv/bin/fakellm",
     ),
 )
@@ -124,22 +135,24 @@ def install(peers: Path) -> None:
 
 
 @contextmanager
-def running(contender: Contender, peers: Path) -> Iterator[int]:
+def running(contender: Contender, peers: Path, words: int) -> Iterator[int]:
     """Run a contender on its core; give its port once it answers rightly."""
     with tempfile.TemporaryDirectory() as files, tempfile.TemporaryFile() as log:
-        for name, text in contender.files.items():
-            (Path(files) / name).write_text(text)
+        if contender.file is not None:
+            name, written = contender.file
+            (Path(files) / name).write_text(written(text_of(words)))
         port = free_port()
         places = {"port": port, "peers": peers, "files": files}
         server = subprocess.Popen(
             ["taskset", "-c", str(SERVER_CORE), *(p.format(**places) for p in contender.command)],
             cwd=HERE,
+            env={**os.environ, WORDS_VARIABLE: str(words)},
             stdout=log,
             stderr=log,
         )
         try:
-            _wait_for(server, port)
-            check(contender.name, port)
+            _wait_for(server, port, words)
+            check(contender.name, port, words)
             yield port
         except BaseException:
             log.seek(0)
@@ -153,13 +166,13 @@ def running(contender: Contender, peers: Path) -> Iterator[int]:
                 server.kill()
 
 
-def _wait_for(server: subprocess.Popen[bytes], port: int) -> None:
+def _wait_for(server: subprocess.Popen[bytes], port: int, words: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if server.poll() is not None:
             raise RuntimeError(f"a server ended with {server.returncode}")
         try:
-            post(port, body(stream=False))
+            post(port, body(words, stream=False))
             return
         except ConnectionError:
             time.sleep(0.02)
@@ -183,19 +196,19 @@ def post(port: int, text: str) -> bytes:
     return data
 
 
-def check(name: str, port: int) -> None:
+def check(name: str, port: int, words: int) -> None:
     """Make sure that all do the same work.
 
     :raises RuntimeError: if the text or the number of chunks is another one.
     """
-    told = json.loads(post(port, body(stream=False)))["choices"][0]["message"]["content"]
-    frames = re.findall(rb"^data: (\{.*)$", post(port, body(stream=True)), re.MULTILINE)
+    told = json.loads(post(port, body(words, stream=False)))["choices"][0]["message"]["content"]
+    frames = re.findall(rb"^data: (\{.*)$", post(port, body(words, stream=True)), re.MULTILINE)
     deltas = [json.loads(frame)["choices"][0]["delta"].get("content") for frame in frames]
     pieces = [delta for delta in deltas if delta]
-    if not told == "".join(pieces) == TEXT:
+    if not told == "".join(pieces) == text_of(words):
         raise RuntimeError(f"{name} says {told!r} and {''.join(pieces)!r}")
-    if len(pieces) != WORDS:
-        raise RuntimeError(f"{name} streams {len(pieces)} chunks, not {WORDS}")
+    if len(pieces) != words:
+        raise RuntimeError(f"{name} streams {len(pieces)} chunks, not {words}")
 
 
 def rate(port: int, text: str, *, connections: int, seconds: float) -> float:
@@ -216,17 +229,18 @@ def rate(port: int, text: str, *, connections: int, seconds: float) -> float:
     return float(found[1])
 
 
-def measure(peers: Path, rounds: int, seconds: float, leave_out: str) -> None:
-    """Print both tables."""
+def measure(peers: Path, words: int, rounds: int, seconds: float, leave_out: str) -> None:
+    """Print both tables for answers of so many words."""
     wanted = [c for c in CONTENDERS if not (leave_out and re.search(leave_out, c.name))]
     present = [c for c in wanted if Path(c.needs.format(peers=peers)).exists()]
     for absent in [c for c in wanted if c not in present]:
         print(f"left out: {absent.name} (--install brings it)")
     with ExitStack() as stack:
-        ports = {c.name: stack.enter_context(running(c, peers)) for c in present}
-        _table("JSON answers", "answers/s", 1, ports, body(stream=False), rounds, seconds)
-        title = f"Streams of {WORDS} chunks"
-        _table(title, "chunks/s", WORDS, ports, body(stream=True), rounds, seconds)
+        ports = {c.name: stack.enter_context(running(c, peers, words)) for c in present}
+        title = f"JSON answers of {words} words"
+        _table(title, "answers/s", 1, ports, body(words, stream=False), rounds, seconds)
+        title = f"Streams of {words} chunks"
+        _table(title, "chunks/s", words, ports, body(words, stream=True), rounds, seconds)
 
 
 def _table(
@@ -257,6 +271,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument(
+        "--words", type=int, nargs="+", default=[50, 200], help="lengths of answers, from 8 on"
+    )
     parser.add_argument("--leave-out", default="", metavar="REGEX", help="of contenders' names")
     parser.add_argument("--peers", type=Path, default=DEFAULT_PEERS, metavar="DIR")
     parser.add_argument("--install", action="store_true", help="install the peers first")
@@ -266,7 +283,8 @@ def main() -> None:
             parser.error(f"{tool} is not installed")
     if arguments.install:
         install(arguments.peers)
-    measure(arguments.peers, arguments.rounds, arguments.seconds, arguments.leave_out)
+    for words in arguments.words:
+        measure(arguments.peers, words, arguments.rounds, arguments.seconds, arguments.leave_out)
 
 
 if __name__ == "__main__":

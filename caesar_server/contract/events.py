@@ -19,8 +19,10 @@ Events are immutable and may be shared between threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
 
 from caesar_server.contract import codec
 from caesar_server.contract.errors import ErrorInfo
@@ -152,9 +154,11 @@ class LogprobToken:
     top: tuple[TopLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContentDelta:
+class ContentDelta(msgspec.Struct, frozen=True, gc=False):
     """More text of one choice.  Never half a character, never a part of a stop sequence.
+
+    There is one for each token, so it is made as msgspec makes its values, in a tenth of the time
+    that a frozen dataclass takes.  :func:`dataclasses.replace` and its kin take it all the same.
 
     :param text: the increment; may be empty if it carries ``logprobs``.
     :param choice: ``prompt position * n + k``, from 0.
@@ -162,10 +166,15 @@ class ContentDelta:
     """
 
     type: ClassVar[str] = "content_delta"
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     text: str
     choice: int = 0
     channel: Channel = "content"
     logprobs: tuple[LogprobToken, ...] | None = None
+
+
+# tells dataclasses of its fields, and changes nothing else
+dataclass(init=False, repr=False, eq=False, match_args=False)(ContentDelta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,12 +63,15 @@ def choice_events(
     hold = StopHoldback(sampling.stop)
     text: list[str] = []
     reason: FinishReason = "stop"
+    # looked up once: the loop turns for each token
+    raise_if_cancelled, most = context.raise_if_cancelled, sampling.max_tokens
+    feed = hold.feed if sampling.stop else None
     for number, piece in enumerate(pieces):
-        context.raise_if_cancelled()
-        if number == sampling.max_tokens:
+        raise_if_cancelled()
+        if number == most:
             reason = "length"
             break
-        if ready := hold.feed(piece):
+        if ready := piece if feed is None else feed(piece):
             text.append(ready)
             yield ContentDelta(ready, choice)
         if hold.stopped:

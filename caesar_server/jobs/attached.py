@@ -246,21 +246,22 @@ class AttachedJobs:
         The place is given back just before the last one: a client that then asks again at once
         finds it free.
         """
-        seq, ended = attempt.job.last_seq, False
+        ended = False
+
+        def release() -> None:
+            nonlocal ended
+            self._release(attempt)
+            ended = True
+
         try:
-            with closing(attempt.records()) as records:
-                for record in records:
-                    if type(record.event) in _LAST:
-                        self._release(attempt)
-                        ended = True
-                    seq = record.seq
-                    yield record
+            with closing(attempt.records(release)) as records:
+                yield from records
         except Exception as error:
             if not isinstance(error, (FencedError, UnknownJobError)):
                 attempt.context.logger.exception("the job could not be run to its end")
             if not ended:
                 info = CANCELLED if isinstance(error, UnknownJobError) else UNEXPECTED
-                last = Record(seq + 1, self._clock.time(), Failed(info))
+                last = Record(attempt.told_seq + 1, self._clock.time(), Failed(info))
                 attempt.tally.add(last)
                 self._release(attempt)
                 yield last
@@ -277,13 +278,12 @@ class AttachedJobs:
                 attempt.context.on_cancel(feed.lift_limit),
                 closing(self._records(attempt)) as records,
             ):
+                put = feed.put
                 for record in records:
-                    if type(record.event) in _LAST:
+                    kind = type(record.event)
+                    if kind is Completed or kind is Failed:
                         feed.end(record)
                     else:
-                        feed.put(record)
+                        put(record)
         finally:
             feed.end()
-
-
-_LAST = (Completed, Failed)

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
+
+import msgspec
 
 from caesar_server.contract.context import Update
 from caesar_server.contract.events import Event, RequestLogged, SourceStored, Status
@@ -17,8 +19,8 @@ from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.updates import NumberedUpdate
 
 
-class Record(NamedTuple):
-    """An event with its place in the job; a named tuple, since there is one for every token.
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """An event with its place in the job; msgspec's, since there is one for every token.
 
     :param seq: 1 for the first, without gaps.
     :param created_at: Unix seconds.
@@ -41,8 +43,7 @@ class Job:
     :param backend_model: the model's name as that backend knows it.
     :param request: as the backend gets it; a follow-up as it was asked.
     :param timeout_s: seconds that one attempt may take, or None.
-    :param detached: goes on without its client, and any process may run it; otherwise it belongs
-        to the process that took it in and ends with it.
+    :param detached: goes on without its client, in any process; others end with their process.
     :param durable: its backend resumes from a checkpoint.
     :param fingerprint: what a repeat of the same request is known by, or None.
     :param attempt: 0 until somebody has claimed it, then counts the claims.
@@ -54,8 +55,7 @@ class Job:
     :param checkpoint: the last state that the backend stored, or None.
     :param checkpoint_seq: the number of the last record that was stored before or with it.
     :param error_code: the code of the failure that ended it, or None.
-    :param api_version: the API version that it is shown in unless the reader names another, or
-        None.
+    :param api_version: the API version to show it in unless the reader names another, or None.
     :param parent_id: the job that this one is a follow-up of, or None.
     :param session_id: the brainstorm session that it has used up, or None.
     :param loops: reasoning loops finished so far: the largest number among its ``LoopFinished``, or

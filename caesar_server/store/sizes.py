@@ -5,37 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from caesar_server.contract.events import ChoiceFinished, ContentDelta, UsageCounted
-from caesar_server.contract.request import CompletionRequest, Request
+from caesar_server.contract.request import (
+    ChatRequest,
+    CompletionRequest,
+    Message,
+    Part,
+    ResearchParameters,
+    Sampling,
+)
 from caesar_server.store.base import Job, Record
 from caesar_server.store.updates import NumberedUpdate
-
-
-def size_of_job(job: Job, records: Sequence[Record], updates: Sequence[NumberedUpdate] = ()) -> int:
-    """Return about how many bytes a job, its records and its updates take."""
-    sent = _size_of(tuple(one.update for one in updates)) if updates else 0
-    return _request_size(job.request) + _size_of_records(records) + sent
-
 
 #: What a record or another object takes besides its text, measured roughly.
 _RECORD_BYTES = 250
 _REQUEST_BYTES = 1000
 _OBJECT_BYTES = 50
+#: What can be large of values that are looked at for each answer; of others all fields are.
+_LARGE_FIELDS: Mapping[type, Sequence[str]] = {
+    CompletionRequest: ("prompts", "sampling", "suffix", "parameters", "user", "extra"),
+    ChatRequest: ("messages", "sampling", "parameters", "tools", "tool_choice", "user", "extra"),
+    Message: ("parts", "name", "extra"),
+    Part: ("text", "file_id", "filename"),
+    Sampling: ("logit_bias", "stop"),
+    ResearchParameters: ("system_prompt", "excluded_domains", "collection_ids"),
+}
 
 
-def _request_size(request: Request) -> int:
-    """Return about how many bytes a request takes."""
-    if not isinstance(request, CompletionRequest):
-        return _size_of(request)
-    # The usual one is looked at for each answer, and only its text and what is beyond the
-    # definition can be large.
-    size = _REQUEST_BYTES + len(request.suffix or "") + len(request.user or "")
-    for prompt in request.prompts:
-        size += _OBJECT_BYTES + (
-            len(prompt) if isinstance(prompt, str) else _OBJECT_BYTES * len(prompt)
-        )
-    sampling, research = request.sampling, request.parameters
-    large = (research.system_prompt, research.excluded_domains, research.collection_ids)
-    return size + _size_of((request.extra, sampling.stop, sampling.logit_bias, *large))
+def size_of_job(job: Job, records: Sequence[Record], updates: Sequence[NumberedUpdate] = ()) -> int:
+    """Return about how many bytes a job, its records and its updates take."""
+    sent = _size_of(tuple(one.update for one in updates)) if updates else 0
+    return _REQUEST_BYTES + _size_of(job.request) + _size_of_records(records) + sent
 
 
 def _size_of_records(records: Sequence[Record]) -> int:
@@ -61,6 +60,8 @@ def _size_of(value: object) -> int:
         size += _OBJECT_BYTES
         if isinstance(item, str):
             size += len(item)
+        elif (large := _LARGE_FIELDS.get(type(item))) is not None:
+            left += [getattr(item, name) for name in large]
         elif isinstance(item, Mapping):
             left += item.keys()
             left += item.values()

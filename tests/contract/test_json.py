@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
+import pickle
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -130,3 +133,18 @@ def test_the_short_way_of_plain_text_says_the_same(delta: ContentDelta) -> None:
     short, whole = event_to_json(delta), codec.to_json(delta)
     assert list(short.items()) == list(whole.items())
     assert event_from_json(short) == delta
+
+
+@pytest.mark.parametrize("cls", EVENT_TYPES.values(), ids=EVENT_TYPES)
+def test_every_event_is_an_immutable_dataclass(cls: Any) -> None:
+    values = {field.name: f"the {field.name}" for field in dataclasses.fields(cls)}
+    event = cls(**values)
+    assert dataclasses.asdict(event) == values
+    name = next(iter(values))
+    changed = dataclasses.replace(event, **{name: "another"})
+    assert type(changed) is cls
+    assert dataclasses.asdict(changed) == {**values, name: "another"}
+    assert (changed == event, dataclasses.replace(event) == event) == (False, True)
+    with pytest.raises(AttributeError):
+        setattr(event, name, "another")
+    assert pickle.loads(pickle.dumps(event)) == copy.copy(event) == event

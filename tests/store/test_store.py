@@ -995,8 +995,12 @@ class TestMemoryStore(StoreSuite):
             CompletionRequest(prompts=("a" * 100_000,)),
             CompletionRequest(prompts=((1,) * 100_000,)),
             CompletionRequest(prompts=("p",), extra={"x": ["y"] * 100_000}),
+            CompletionRequest(prompts=("p",), sampling=Sampling(stop=("a" * 100_000,))),
+            ChatRequest(messages=(Message(role="user", parts=(Part(text="a" * 100_000),)),)),
+            ChatRequest(messages=(Message(role="user", extra={"x": ["y"] * 100_000}),)),
+            ResearchRequest(query="a" * 100_000),
         ],
-        ids=["text", "tokens", "extra"],
+        ids=["text", "tokens", "extra", "stop", "message", "message extra", "query"],
     )
     def test_what_is_too_large_by_itself_is_not_kept_and_makes_room_again(self, request_):
         store = MemoryStore(stored_jobs=100, stored_bytes=50_000)

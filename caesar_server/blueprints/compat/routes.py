@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
@@ -219,16 +218,17 @@ def _check_files(parts: Services, asked: ChatRequest) -> None:
 def _inline_records(parts: Services, job: Job) -> Iterator[Record]:
     """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
     quota, forwarded = quota_of_caller(), parts.forwarded(request)
-    with ExitStack() as watching:
-        for record in parts.runner.run_inline(job, quota=quota, forwarded=forwarded):
-            if record.seq == 1:
-                # Not before: a client that has left already would cancel a job that is not there.
-                watching.callback(
-                    parts.watch.watch(
-                        client_socket(request.environ), lambda: parts.runner.cancel(job.id)
-                    )
-                )
-            yield record
+    records = parts.runner.run_inline(job, quota=quota, forwarded=forwarded)
+    first = next(records)
+    # Not before: a client that has left already would cancel a job that is not there.
+    end_watch = parts.watch.watch(
+        client_socket(request.environ), lambda: parts.runner.cancel(job.id)
+    )
+    try:
+        yield first
+        yield from records
+    finally:
+        end_watch()
 
 
 def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Iterator[Record]:

@@ -64,6 +64,8 @@ class Attempt:
         self._clock = clock
         self._detached = job.detached
         self._last_seq = job.last_seq
+        #: The number of the last record that :meth:`records` has yielded, once that is over.
+        self.told_seq = job.last_seq
         self._ended = False
         self._settled = False
         self._backend = _backend_of(job, registry)
@@ -90,27 +92,40 @@ class Attempt:
         #: Follows the run; whoever made the attempt says when it is over.
         self.tally = observer.begin(job)
 
-    def records(self) -> Generator[Record, None, None]:
+    def records(
+        self, before_last: Callable[[], None] | None = None
+    ) -> Generator[Record, None, None]:
         """Yield the job's records, the terminal one last and once it is stored.
 
         Closing the iterator early cancels the run and stores it as cancelled.
 
+        :param before_last: called once the terminal record is stored, just before it is yielded.
         :raises FencedError: if another attempt has begun: this one has stopped and writes nothing.
         :raises UnknownJobError: if the job was deleted meanwhile: likewise.
         :raises HandedBackError: if the run was cancelled for a ``handover``: what it told is
             stored, and the job is free for others.
         """
         call_off = _nothing
+        record: Record | None = None
+        announced = self._announced  # looked up once: the loop turns for each token
         try:
             call_off = self._arm_deadline()
             if self._last_seq == 0:
-                yield self._announced(StatusChanged("queued"))
-            job = self.job
+                record = announced(StatusChanged("queued"))
+                yield record
             with closing(
-                run_events(self._backend, job.request, self.context, self._fresh())
+                run_events(self._backend, self.job.request, self.context, self._fresh())
             ) as events:
                 for event in events:
-                    yield self._announced(event)
+                    kind = type(event)
+                    if kind is Completed or kind is Failed:
+                        last = self._announced_last(event)
+                        if before_last is not None:
+                            before_last()
+                        record = last
+                    else:
+                        record = announced(event)
+                    yield record
         except GeneratorExit:
             self._abandon()
             raise
@@ -121,6 +136,8 @@ class Attempt:
             raise
         finally:
             call_off()
+            if record is not None:
+                self.told_seq = record.seq
             if self._lent is not None:
                 self._lent.close()
 
@@ -164,9 +181,6 @@ class Attempt:
 
     def _announced(self, event: Event) -> Record:
         """Return the next record, stored unless that has time."""
-        kind = type(event)
-        if kind is Completed or kind is Failed:
-            return self._announced_last(event)
         self._last_seq = seq = self._last_seq + 1
         record = Record(seq, self._clock.time(), event)
         self.tally.add(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import NoReturn
@@ -58,7 +59,9 @@ def _events(
 
     So nobody hears of the end before the backend has cleaned up.
     """
-    invariant = Invariant(request.choices)
+    check = Invariant(request.choices).check
+    cancellation, monotonic = context.cancellation, context.clock.monotonic
+    deadline = math.inf if context.deadline is None else context.deadline
     context.raise_if_cancelled()
     try:
         events = iter(backend.run(_taken(request, backend, context), context))
@@ -72,14 +75,16 @@ def _events(
                 break
             except _ENDINGS as error:
                 _raise_disarmed(error)
-            context.raise_if_cancelled()
-            invariant.check(event)
+            # what context.cancelled says, in a third of the time: this is done for each token
+            if cancellation.reason is not None or monotonic() >= deadline:
+                context.raise_if_cancelled()
+            check(event)
             if fresh is not None:
                 told = fresh(event)
                 if told is None:
                     continue
                 event = told
-            if isinstance(event, (Completed, Failed)):
+            if type(event) is Completed or type(event) is Failed:
                 return event
             yield event
     finally:

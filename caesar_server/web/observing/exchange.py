@@ -19,17 +19,19 @@ Outcome: TypeAlias = RunOutcome | Literal["client_gone", "refused"]
 class Run(Protocol):
     """The run behind an answer.
 
-    :ivar events: how many there were so far.
     :ivar outcome: None while it goes on.
     :ivar code: machine word of the error that it ended with, or None.
     :ivar upstream: which of the backend's servers answered, or None.
     """
 
     job: Job
-    events: int
     upstream: str | None
     outcome: RunOutcome | None
     code: str | None
+
+    @property
+    def events(self) -> int:
+        """How many there were so far."""
 
 
 @dataclass(slots=True)

@@ -66,8 +66,8 @@ class RunTally:
     """Follows one run; ``events``, ``outcome`` and ``code`` are its request's log line's."""
 
     __slots__ = (
-        *("job", "events", "upstream", "outcome", "code", "_exchange", "_metrics", "_monotonic"),
-        *("_began", "_first_after_s", "_types", "_prompt_tokens", "_completion_tokens"),
+        *("job", "upstream", "outcome", "code", "_exchange", "_metrics", "_monotonic", "_began"),
+        *("_first_after_s", "_texts", "_types", "_prompt_tokens", "_completion_tokens"),
     )
 
     def __init__(
@@ -79,7 +79,6 @@ class RunTally:
     ) -> None:
         self.job = job
         self._exchange: Exchange | None = exchange
-        self.events = 0
         self.upstream: str | None = None
         self.outcome: RunOutcome | None = None
         self.code: str | None = None
@@ -87,6 +86,8 @@ class RunTally:
         self._monotonic = monotonic
         self._began = monotonic()
         self._first_after_s: float | None = None
+        self._texts = 0
+        #: How many there were of each type, texts left out.
         self._types: defaultdict[type[Event], int] = defaultdict(int)
         self._prompt_tokens = self._completion_tokens = 0
         metrics.running.inc()
@@ -94,13 +95,12 @@ class RunTally:
     def add(self, record: Record) -> None:
         """Count a record; quick, since it is called for each token."""
         event = record.event
-        kind = type(event)
-        self.events += 1
-        self._types[kind] += 1
         if self._first_after_s is None and record.seq > 1:
             self._first_after_s = self._monotonic() - self._began
-        if kind is ContentDelta:
+        if type(event) is ContentDelta:
+            self._texts += 1
             return
+        self._types[type(event)] += 1
         if isinstance(event, UsageCounted):
             self._prompt_tokens += event.prompt_tokens
             self._completion_tokens += event.completion_tokens
@@ -110,6 +110,18 @@ class RunTally:
             self.outcome = self.outcome or "completed"
         elif isinstance(event, Failed) and self.outcome is None:
             self._fail(event.error)
+
+    @property
+    def events(self) -> int:
+        """How many there were so far."""
+        return self._texts + sum(self._types.values())
+
+    def _counts(self) -> dict[str, int]:
+        """Return how many there were of each type by now."""
+        counts = {kind.type: count for kind, count in self._types.items()}
+        if self._texts:
+            counts[ContentDelta.type] = self._texts
+        return counts
 
     def _fail(self, error: ErrorInfo) -> None:
         self.code = error.code
@@ -129,7 +141,7 @@ class RunTally:
             backend,
             self.outcome,
             self._monotonic() - self._began,
-            {kind.type: count for kind, count in self._types.items()},
+            self._counts(),
         )
         if self._prompt_tokens or self._completion_tokens:
             metrics.tokens(backend, self._prompt_tokens, self._completion_tokens)
