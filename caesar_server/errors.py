@@ -291,6 +291,13 @@ DEADLINE = ErrorInfo(
     status=504,
     transient=True,
 )
+#: How a job ends whose events could not be stored.
+STORE_AWAY = ErrorInfo(
+    message="The server cannot store jobs now; try again in a moment",
+    code=StoreUnavailableError.code,
+    status=StoreUnavailableError.status,
+    transient=True,
+)
 #: How a job ends whose process was lost, and which no other one can go on with.
 WORKER_LOST = ErrorInfo(
     message="The process that worked on the job is gone",

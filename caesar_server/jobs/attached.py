@@ -11,14 +11,13 @@ from contextlib import closing
 from caesar_server.contract.context import Forwarded
 from caesar_server.contract.events import Completed, Failed
 from caesar_server.errors import (
-    CANCELLED,
     SHUTDOWN,
-    UNEXPECTED,
     OverloadedError,
     ShuttingDownError,
 )
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer, RunContext
+from caesar_server.jobs.ending import end_after
 from caesar_server.jobs.files import Files
 from caesar_server.jobs.following.feed import Feed
 from caesar_server.jobs.leasing.claims import Debts
@@ -260,7 +259,7 @@ class AttachedJobs:
             if not isinstance(error, (FencedError, UnknownJobError)):
                 attempt.context.logger.exception("the job could not be run to its end")
             if not ended:
-                info = CANCELLED if isinstance(error, UnknownJobError) else UNEXPECTED
+                info = end_after(error)
                 last = Record(attempt.told_seq + 1, self._clock.time(), Failed(info))
                 attempt.tally.add(last)
                 self._release(attempt)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Failed, StatusChanged
-from caesar_server.errors import ATTEMPTS, CANCELLED, WORKER_LOST
-from caesar_server.store.base import FencedError, Job, Record, Store
+from caesar_server.errors import ATTEMPTS, CANCELLED, STORE_AWAY, UNEXPECTED, WORKER_LOST
+from caesar_server.store.base import (
+    FencedError,
+    Job,
+    Record,
+    Store,
+    StoreError,
+    UnknownJobError,
+)
 
 
 def verdict(job: Job, max_attempts: int) -> ErrorInfo | None:
@@ -24,6 +31,13 @@ def verdict(job: Job, max_attempts: int) -> ErrorInfo | None:
     if job.attempt - job.released > max_attempts:
         return ATTEMPTS
     return None
+
+
+def end_after(error: BaseException) -> ErrorInfo:
+    """Return how a job ends that could not be run to its end, through no fault of its backend."""
+    if isinstance(error, UnknownJobError):
+        return CANCELLED  # it was deleted
+    return STORE_AWAY if isinstance(error, StoreError) else UNEXPECTED
 
 
 def end_job(store: Store, job: Job, info: ErrorInfo, time_s: float) -> list[Record]:

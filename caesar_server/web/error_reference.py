@@ -16,6 +16,7 @@ from caesar_server.errors import (
     CANCELLED,
     DEADLINE,
     SHUTDOWN,
+    STORE_AWAY,
     UNEXPECTED,
     WORKER_LOST,
     ServerError,
@@ -24,7 +25,7 @@ from caesar_server.errors import (
 ErrorClass = type[ServerError] | type[BackendError]
 
 #: The errors that no class stands for.
-VALUES = (UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE, WORKER_LOST, ATTEMPTS)
+VALUES = (UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE, STORE_AWAY, WORKER_LOST, ATTEMPTS)
 
 #: Statuses below 500 that openai-python 3.57 and openai-node 6.49 repeat unless told not to.
 _REPEATED_STATUSES = (408, 409, 429)

@@ -6,6 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from flask import Flask, Response, jsonify, request
@@ -13,13 +14,13 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from caesar_server.contract.errors import BackendError, ErrorInfo
 from caesar_server.errors import (
+    STORE_AWAY,
     UNEXPECTED,
     BadRequestError,
     BodyTooLargeError,
     MethodNotAllowedError,
     NotFoundError,
     ServerError,
-    StoreUnavailableError,
     UnsupportedMediaTypeError,
 )
 from caesar_server.store.base import StoreError
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 #: When to try again what a store refused: it is locked, full or not reached, and seldom for long.
 _STORE_BACK_S = 5.0
+_NO_FILES = "The server cannot store files now; try again in a moment"
 
 #: Paths below these speak OpenAI's error object, all others Caesar's error string.
 OPENAI_PREFIXES = ("/compat", "/v1")
@@ -146,12 +148,15 @@ def _translated(error: HTTPException) -> ServerError:
 
 def _render_store_error(error: StoreError) -> Response:
     # its sentence names files and hosts, which are the operator's
-    what = "files" if isinstance(error, BlobError) else "jobs"
+    is_of_files = isinstance(error, BlobError)
     logger.error(
-        "the store of the %s cannot be used, request %s: %s", what, incoming().request_id, error
+        "the store of the %s cannot be used, request %s: %s",
+        "files" if is_of_files else "jobs",
+        incoming().request_id,
+        error,
     )
-    message = f"The server cannot store {what} now; try again in a moment"
-    return render_error(StoreUnavailableError(message, retry_after_s=_STORE_BACK_S).info())
+    info = replace(STORE_AWAY, retry_after_s=_STORE_BACK_S)
+    return render_error(replace(info, message=_NO_FILES) if is_of_files else info)
 
 
 def _render_unexpected(error: Exception) -> Response:

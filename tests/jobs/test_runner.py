@@ -34,6 +34,7 @@ from caesar_server.errors import (
     CANCELLED,
     DEADLINE,
     SHUTDOWN,
+    STORE_AWAY,
     UNEXPECTED,
     BackendLoadError,
     ModelNotFoundError,
@@ -399,7 +400,7 @@ def test_a_store_that_fails_later_ends_the_job_for_its_client(make_parts, drain,
     parts = make_parts(ANSWER, limit=1, store=FailingStore("append"))
     for road in (parts.inline, lambda: drain(parts.follow())):
         records = road()
-        assert records[-1].event == Failed(UNEXPECTED)
+        assert records[-1].event == Failed(STORE_AWAY)
         assert sum(map(is_last, events_of(records))) == 1
         assert [record.seq for record in records] == list(range(1, len(records) + 1))
     assert "disk full" in caplog.text

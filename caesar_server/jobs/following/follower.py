@@ -10,7 +10,7 @@ from typing import Protocol
 
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Failed
-from caesar_server.errors import CANCELLED, UNEXPECTED
+from caesar_server.errors import CANCELLED, STORE_AWAY, UNEXPECTED
 from caesar_server.jobs.following.tail import Tail
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
 from caesar_server.store.unreadable import UnreadableRecordError
@@ -143,7 +143,7 @@ class Follower:
             return [self._last(self._farewell)]
         if now - self._fails_since > _PATIENCE_S:
             logger.error("job %s cannot be followed any more: %s", self.job.id, error)
-            return [self._last(UNEXPECTED)]
+            return [self._last(STORE_AWAY)]
         return []
 
     def _wait(self, until: float | None) -> bool:

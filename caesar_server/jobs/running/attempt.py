@@ -17,7 +17,7 @@ from caesar_server.jobs.calls import RegistryCaller, seed_of
 from caesar_server.jobs.cancellation import cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import NoObserver, Observer, RunContext
-from caesar_server.jobs.ending import end_job
+from caesar_server.jobs.ending import end_after, end_job
 from caesar_server.jobs.files import Files, Lent
 from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 from caesar_server.jobs.running.recording import BatchRecorder, KeptRecorder, Recorder
@@ -68,6 +68,8 @@ class Attempt:
         self.told_seq = job.last_seq
         self._ended = False
         self._settled = False
+        #: How it ends if it cannot be run to its end.
+        self._loss = UNEXPECTED
         self._backend = _backend_of(job, registry)
         observer = observer or NoObserver()
         self._lent = None if files is None else _lent(files, job)
@@ -131,8 +133,9 @@ class Attempt:
             raise
         except HandedBackError:
             raise
-        except BaseException:
-            self._abandon(UNEXPECTED)
+        except BaseException as error:
+            self._loss = end_after(error)
+            self._abandon(self._loss)
             raise
         finally:
             call_off()
@@ -159,7 +162,7 @@ class Attempt:
                 self._store.release(job.id, job.attempt, forgiven=False)
             else:
                 stored = replace(self._store.job(job.id), attempt=job.attempt)
-                end_job(self._store, stored, UNEXPECTED, self._clock.time())
+                end_job(self._store, stored, self._loss, self._clock.time())
         except (FencedError, UnknownJobError) as error:
             self._note_lost(error)
         self._settled = True

@@ -10,7 +10,7 @@ import pytest
 
 from caesar_server.contract import Completed, CompletionRequest, ContentDelta, Failed
 from caesar_server.contract.errors import ErrorInfo
-from caesar_server.errors import CANCELLED, SHUTDOWN, UNEXPECTED
+from caesar_server.errors import CANCELLED, SHUTDOWN, STORE_AWAY, UNEXPECTED
 from caesar_server.jobs.following import follower as follower_module
 from caesar_server.jobs.following.follower import Follower
 from caesar_server.jobs.following.tail import Tail
@@ -284,7 +284,7 @@ def test_a_store_that_fails_for_long_is_given_up(failing, monkeypatch):
     monkeypatch.setattr(follower_module, "_PATIENCE_S", 0.0)
     store.fails = True
     follower.take(0)
-    assert [record.event for record in read_to_end(follower)] == [Failed(UNEXPECTED)]
+    assert [record.event for record in read_to_end(follower)] == [Failed(STORE_AWAY)]
 
 
 def test_a_reader_of_a_store_that_fails_still_gets_its_last_record(failing):
