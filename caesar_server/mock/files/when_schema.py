@@ -9,6 +9,7 @@ from caesar_server.mock.matching.data import IGNORE_CASE, OPERATORS
 Json = dict[str, Any]
 
 _OPERATORS_REF = {"$ref": "#/$defs/Operators"}
+_VALUE_REF = {"$ref": "#/$defs/Value"}
 #: An object that says something of a value, and is no value itself.
 _HAS_OPERATORS: Json = {
     "type": "object",
@@ -18,8 +19,8 @@ _HAS_OPERATORS: Json = {
 
 
 def when_definitions() -> Json:
-    """Return the schemas ``When``, ``Operators`` and ``Named``."""
-    return {"When": _when(), "Operators": _operators(), "Named": _named()}
+    """Return the schemas ``When``, ``Operators``, ``Named`` and ``Value``."""
+    return {"When": _when(), "Operators": _operators(), "Named": _named(), "Value": _value()}
 
 
 def _when() -> Json:
@@ -35,7 +36,7 @@ def _when() -> Json:
                 text, "The prompt, the last user message, the query, or the follow-up question."
             ),
             "messages": _said(
-                _or_operators({"type": "array"}),
+                _or_operators({"type": "array", "items": _VALUE_REF}),
                 "The messages of a chat; operators for text look at each of them.",
             ),
             "query": _said(text, "The query of a research or brainstorm request."),
@@ -109,8 +110,18 @@ def _named() -> Json:
         "then": _OPERATORS_REF,
         "else": {
             "type": "object",
-            "additionalProperties": {"if": _HAS_OPERATORS, "then": _OPERATORS_REF},
+            "additionalProperties": _VALUE_REF,
         },
+    }
+
+
+def _value() -> Json:
+    """Return the schema of a value of JSON, inside of which operators may stand for others."""
+    return {
+        "description": "Equal to this; an object of operators says what is like it, at any depth.",
+        "if": _HAS_OPERATORS,
+        "then": _OPERATORS_REF,
+        "else": {"items": _VALUE_REF, "additionalProperties": _VALUE_REF},
     }
 
 

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from caesar_server.mock.calls import documented_path
 from caesar_server.mock.journal.masking import MASK, is_secret
@@ -38,6 +38,9 @@ FIELDS: Mapping[str, tuple[type, ...]] = {
 }
 _LONGEST_SEEN = 200
 
+#: Names, and places in lists, down to a value that is asked for.
+Path: TypeAlias = tuple[str | int, ...]
+
 
 class ConditionError(ValueError):
     """Something is asked for that cannot be.
@@ -45,9 +48,10 @@ class ConditionError(ValueError):
     :param problems: where (the names down to it) and what is wrong.
     """
 
-    def __init__(self, problems: tuple[tuple[tuple[str, ...], str], ...]) -> None:
+    def __init__(self, problems: tuple[tuple[Path, str], ...]) -> None:
         self.problems = problems
-        super().__init__("; ".join(f"{'.'.join(path)}: {text}" for path, text in problems))
+        told = (f"{'.'.join(map(str, path))}: {text}" for path, text in problems)
+        super().__init__("; ".join(told))
 
 
 def conditions(
@@ -59,7 +63,8 @@ def conditions(
     for one step that is an id; ``method``: in any case);
     a :class:`~caesar_server.mock.matching.matchers.Matcher` says more.  ``headers``, ``metadata``
     and ``body`` take a mapping from name to plain value or matcher, ``None`` for a name that must
-    not be there; ``metadata`` and ``body`` also one matcher for the whole.  ``jmespath`` is one or
+    not be there; ``metadata`` and ``body`` also one matcher for the whole.  Matchers may stand
+    inside of plain lists and mappings, too.  ``jmespath`` is one or
     several JMESPath expressions that must find something true in the JSON body.
 
     :param predicates: functions of the whole call.
@@ -107,7 +112,9 @@ def _checked(name: str, value: Any) -> Matcher:
         return exact(value.upper())
     if isinstance(value, str) and name == "path":
         return _path(documented_path(value))
-    return glob(value) if isinstance(value, str) and name in GLOB_FIELDS else exact(value)
+    if isinstance(value, str) and name in GLOB_FIELDS:
+        return glob(value)
+    return _exact((name,), value)
 
 
 def _path(path: str) -> Matcher:
@@ -156,8 +163,8 @@ def _named(field: str, key: object, wanted: Any) -> Condition:
         if wanted is not None and not isinstance(wanted, (str, Matcher)):
             problem = f"expected a text, a matcher or None, got {wanted!r}"
             raise ConditionError((((field, key), problem),))
-        return _header(key, _matcher(wanted))
-    matcher = _matcher(wanted)
+        return _header(key, _matcher((field, key), wanted))
+    matcher = _matcher((field, key), wanted)
 
     def value(call: Call) -> Any:
         found = getattr(call, field)
@@ -188,10 +195,21 @@ def _header(name: str, matcher: Matcher) -> Condition:
     )
 
 
-def _matcher(wanted: Any) -> Matcher:
+def _matcher(path: Path, wanted: Any) -> Matcher:
     if isinstance(wanted, Matcher):
         return wanted
-    return absent() if wanted is None else exact(wanted)
+    return absent() if wanted is None else _exact(path, wanted)
+
+
+def _exact(path: Path, value: Any) -> Matcher:
+    """Return the matcher for a plain value.
+
+    :raises ConditionError: if no JSON is equal to it.
+    """
+    try:
+        return exact(value)
+    except TypeError as error:
+        raise ConditionError(((path, str(error).removeprefix("exact: ")),)) from None
 
 
 def _of_expressions(value: Any) -> Iterator[Condition]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from caesar_server.mock.matching.asked import (
     FIELDS,
     NAMED_FIELDS,
     ConditionError,
+    Path,
     conditions,
 )
 from caesar_server.mock.matching.matchers import (
@@ -25,8 +26,10 @@ from caesar_server.mock.model.rule import Condition
 
 __all__ = ["IGNORE_CASE", "OPERATORS", "ConditionError", "Problem", "conditions_of"]
 
+T = TypeVar("T")
+
 #: Where something is wrong, and what.
-Problem: TypeAlias = tuple[tuple[str, ...], str]
+Problem: TypeAlias = tuple[Path, str]
 
 #: What an object may say of a value; all that it says must hold.
 OPERATORS = ("exact", "contains", "regex", "glob", "anything", "absent")
@@ -41,7 +44,7 @@ def conditions_of(when: Mapping[str, Any]) -> tuple[Condition, ...]:
     A field has a plain value, as for :func:`~caesar_server.mock.matching.conditions`, or
     an object of :data:`OPERATORS`: ``{"contains": "quantum", "ignore_case": true}``; ``contains``
     takes a list of texts, too.  Inside of ``headers``, ``metadata`` and ``body`` an object of other
-    names is a plain value.
+    names is a plain value, in which objects of operators may stand for values.
 
     :raises ConditionError: naming all that is wrong.
     """
@@ -70,7 +73,7 @@ def _of_field(name: str, value: Any) -> Iterable[Condition]:
         return [one for key, item in value.items() for one in _of_name(name, key, item)]
     if isinstance(value, Mapping):
         return _all_of((name,), value, lambda one: conditions(**{name: one}))
-    return conditions(**{name: value})
+    return conditions(**{name: _with_matchers((name,), value)})
 
 
 def _of_name(field: str, key: str, value: Any) -> Iterable[Condition]:
@@ -79,7 +82,29 @@ def _of_name(field: str, key: str, value: Any) -> Iterable[Condition]:
 
     if _has_operators(value):
         return _all_of((field, key), value, on_key)
-    return on_key(value)
+    return on_key(_with_matchers((field, key), value))
+
+
+def _with_matchers(path: Path, value: Any) -> Any:
+    """Return a plain value with matchers in place of the objects of operators inside."""
+    if isinstance(value, list):
+        return [_inside((*path, i), item) for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {name: _inside((*path, name), member) for name, member in value.items()}
+    return value
+
+
+def _inside(path: Path, value: Any) -> Any:
+    return _joined(path, value) if _has_operators(value) else _with_matchers(path, value)
+
+
+def _joined(path: Path, said: Mapping[str, Any]) -> Matcher:
+    """Return one matcher for all that an object of operators says."""
+    found = _all_of(path, said, lambda one: (one,))
+    if len(found) == 1:
+        return found[0]
+    wanted = " and ".join(one.wanted for one in found)
+    return Matcher(wanted, lambda seen: all(one.test(seen) for one in found))
 
 
 def _has_operators(value: object) -> bool:
@@ -87,11 +112,11 @@ def _has_operators(value: object) -> bool:
 
 
 def _all_of(
-    path: tuple[str, ...],
+    path: Path,
     said: Mapping[str, Any],
-    make: Callable[[Matcher], tuple[Condition, ...]],
-) -> list[Condition]:
-    """Return a condition for each operator."""
+    make: Callable[[Matcher], Iterable[T]],
+) -> list[T]:
+    """Return what ``make`` makes of the matcher for each operator."""
     unknown = [str(name) for name in said if name not in _WORDS]
     if unknown:
         near = difflib.get_close_matches(unknown[0], _WORDS, 1)
@@ -104,7 +129,7 @@ def _all_of(
     names = [name for name in OPERATORS if name in said]
     if not names:
         raise ConditionError(((path, f"expected one of {', '.join(OPERATORS)}"),))
-    found: list[Condition] = []
+    found: list[T] = []
     for name in names:
         try:
             found += make(_matcher(path, name, said[name], ignore_case=ignore_case))
@@ -115,7 +140,7 @@ def _all_of(
     return found
 
 
-def _matcher(path: tuple[str, ...], name: str, value: Any, *, ignore_case: bool) -> Matcher:
+def _matcher(path: Path, name: str, value: Any, *, ignore_case: bool) -> Matcher:
     if name in ("anything", "absent"):
         if value is not True:
             raise ConditionError((((*path, name), f"expected true, got {value!r}"),))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 from caesar_server.mock.calls import content_text
@@ -31,10 +33,15 @@ class Matcher:
 def exact(value: Any, *, ignore_case: bool = False) -> Matcher:
     """Match what is equal to ``value``: text for text, JSON for JSON (``true`` is not ``1``).
 
+    Inside of a list or an object a matcher may stand for a value; an object may lack the name of
+    one that takes what is absent.
+
     :param ignore_case: of a text: take capital and small letters for the same.
-    :raises TypeError: if ``ignore_case`` is given for something that is no text.
+    :raises TypeError: if ``ignore_case`` is given for something that is no text, or ``value`` is
+        nothing that JSON has.
     """
     if not ignore_case:
+        _check_json(value)
         if isinstance(value, str):
             return Matcher(repr(value), lambda seen: bool(value == seen), value)
         return Matcher(repr(value), lambda seen: same_json(value, seen))
@@ -77,6 +84,8 @@ def regex(pattern: str | re.Pattern[str], *, ignore_case: bool = False) -> Match
 
     :raises ValueError: if it is no regular expression of Python.
     """
+    if isinstance(getattr(pattern, "pattern", pattern), bytes):
+        raise ValueError(f"regex: expected a regular expression of text, got {pattern!r}")
     try:
         compiled = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     # a warning, where somebody makes errors of them: `[[` will mean something else one day
@@ -125,27 +134,68 @@ def predicate(function: Callable[[Any], object], name: str = "") -> Matcher:
     """
     if not callable(function):
         raise TypeError(f"predicate: expected a function, got {function!r}")
+    if is_async(function):
+        # what it returns is true whatever it would say
+        raise TypeError(
+            f"predicate: {function!r} is asynchronous, and the server's threads have no event "
+            "loop; write a plain function"
+        )
     shown = name or getattr(function, "__name__", repr(function))
     return Matcher(f"predicate {shown}", lambda seen: bool(function(seen)))
 
 
-def same_json(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal; tuples count as lists, ``True`` is not ``1``."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, Mapping):
+def is_async(function: Any) -> bool:
+    """Return whether a call of it gives what has to be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - of an object: its method, to look at
+    )
+
+
+def same_json(wanted: Any, seen: Any) -> bool:
+    """Return whether two JSON values are equal; tuples count as lists, ``True`` is not ``1``.
+
+    :param wanted: may have matchers in it.
+    """
+    if isinstance(wanted, Matcher):
+        return wanted.test(seen)
+    if isinstance(wanted, bool) or isinstance(seen, bool):
+        return wanted is seen
+    if isinstance(wanted, Mapping):
         return (
-            isinstance(other, Mapping)
-            and one.keys() == other.keys()
-            and all(same_json(value, other[key]) for key, value in one.items())
+            isinstance(seen, Mapping)
+            and seen.keys() <= wanted.keys()
+            and all(_has(seen, name, value) for name, value in wanted.items())
         )
-    if isinstance(one, (list, tuple)):
+    if isinstance(wanted, (list, tuple)):
         return (
-            isinstance(other, (list, tuple))
-            and len(one) == len(other)
-            and all(map(same_json, one, other))
+            isinstance(seen, (list, tuple))
+            and len(wanted) == len(seen)
+            and all(map(same_json, wanted, seen))
         )
-    return bool(one == other)
+    return bool(wanted == seen)
+
+
+def _has(seen: Mapping[str, Any], name: str, wanted: Any) -> bool:
+    if name not in seen:
+        return isinstance(wanted, Matcher) and wanted.test(None)
+    return same_json(wanted, seen[name])
+
+
+def _check_json(value: Any) -> None:
+    """Refuse what no JSON is equal to, or a slip would only be a rule that never matches."""
+    if value is None or isinstance(value, (str, Number, Matcher)):
+        return
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"exact: expected names that are texts, got {name!r}")
+            _check_json(member)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_json(item)
+    else:
+        cure = "; write predicate(...)" if callable(value) else ""
+        raise TypeError(f"exact: expected what JSON has, or a matcher, got {value!r}{cure}")
 
 
 def _in_texts(found: Callable[[str], bool]) -> Callable[[Any], bool]:

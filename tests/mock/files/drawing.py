@@ -43,10 +43,13 @@ OPERATORS = objects(
         "ignore_case": st.booleans(),
     },
 )
-NAMED = st.one_of(
-    st.dictionaries(TEXT, st.one_of(JSON, OPERATORS), max_size=2),
-    OPERATORS,
+#: Plain values in which operators may stand for others.
+VALUE = st.recursive(
+    st.one_of(SCALARS, OPERATORS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=4,
 )
+NAMED = st.one_of(st.dictionaries(TEXT, VALUE, max_size=2), OPERATORS)
 
 
 def or_operators(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -57,7 +60,7 @@ WHEN = objects(
     {},
     {
         "prompt": or_operators(TEXT),
-        "messages": or_operators(st.lists(JSON, max_size=2)),
+        "messages": or_operators(st.lists(VALUE, max_size=2)),
         "query": or_operators(TEXT),
         "model": or_operators(st.sampled_from(["gpt-*", "m"])),
         "metadata": NAMED,

@@ -81,6 +81,13 @@ GOOD: dict[str, Any] = {
                 "reply": {"text": "Improved [1].", "chunks": 5},
             },
             {"when": {"body": {"anything": True}}, "replies": ["one", {"text": "two"}]},
+            {
+                "when": {
+                    "body": {"response_format": {"type": {"contains": "json"}}},
+                    "messages": [{"role": "user", "content": {"glob": "What*"}}],
+                },
+                "reply": "{}",
+            },
             {"fault": {"kind": "status", "status": 429, "retry_after_s": 0}, "times": 2},
             {"faults": [{"kind": "delay", "delay_s": 1}, {"kind": "reset"}], "skip": 1},
         ],
@@ -100,6 +107,9 @@ BAD: dict[str, Any] = {
     "unknown operator": {"rules": [{"when": {"prompt": {"has": "a"}}, "reply": "a"}]},
     "no operator": {"rules": [{"when": {"prompt": {}}, "reply": "a"}]},
     "operator of no text": {"rules": [{"when": {"prompt": {"contains": 1}}, "reply": "a"}]},
+    "operator of no text inside": {
+        "rules": [{"when": {"body": {"a": [{"b": {"regex": 1}}]}}, "reply": "a"}]
+    },
     "attempt 0": {"rules": [{"when": {"attempt": 0}, "reply": "a"}]},
     "times 0": {"rules": [{"reply": "a", "times": 0}]},
     "times true": {"rules": [{"reply": "a", "times": True}]},

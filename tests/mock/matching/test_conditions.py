@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from caesar_server.mock.calls import call_from_http
-from caesar_server.mock.matching import ConditionError, absent, conditions, contains, predicate
+from caesar_server.mock.matching import (
+    ConditionError,
+    absent,
+    anything,
+    conditions,
+    contains,
+    predicate,
+)
 from caesar_server.mock.matching.data import conditions_of
 from caesar_server.mock.model.call import Call
 
@@ -139,6 +146,11 @@ def test_a_rule_for_exactly_one_prompt_says_so() -> None:
         ({"jmespath": 1}, "jmespath: expected a JMESPath expression or a list of them, got 1"),
         ({"jmespath": "a["}, "jmespath: "),
         ({"jmespath": "`foo`"}, "jmespath: "),
+        (
+            {"body": {"a": {"b": len}}},
+            "body.a: expected what JSON has, or a matcher, got <built-in",
+        ),
+        ({"messages": [{1}]}, "messages: expected what JSON has, or a matcher, got {1}"),
     ],
 )
 def test_what_no_call_can_have_is_refused(wanted: dict[str, Any], problem: str) -> None:
@@ -168,6 +180,17 @@ def test_an_unknown_field_is_refused_with_the_nearest() -> None:
         {"body": {"contains": "quantum"}},
         {"query": {"absent": True}, "prompt": {"anything": True}},
         {"attempt": 2, "turn": 2, "stream": True},
+        {"metadata": {"k": {"a": {"anything": True}}}},
+        {"metadata": {"k": {"a": 1, "b": {"absent": True}}}},
+        {"body": {"messages": [{"anything": True}, {"anything": True}, {"contains": "quantum"}]}},
+        {"body": {"metadata": {"auto": True, "k": {"a": {"exact": 1}}}}},
+        {
+            "messages": [
+                {"role": "user", "content": {"contains": "HI", "glob": "H?", "ignore_case": True}},
+                {"anything": True},
+                {"role": "user", "content": {"regex": "m.$"}},
+            ]
+        },
     ],
 )
 def test_data_asks_the_same(when: dict[str, Any]) -> None:
@@ -182,10 +205,21 @@ def test_data_asks_the_same(when: dict[str, Any]) -> None:
         {"prompt": {"contains": "QUANTUM"}},
         {"body": {"model": {"absent": True}}},
         {"query": "Why?"},
+        {"metadata": {"k": {"a": {"contains": "1"}}}},
+        {"metadata": {"k": {"exact": {"a": {"anything": True}}}}},
+        {"metadata": {"k": {"b": {"absent": True}}}},
+        {"messages": [{"anything": True}, {"anything": True}]},
     ],
 )
 def test_all_that_data_says_must_hold(when: dict[str, Any]) -> None:
     assert not all(condition.holds(CALL) for condition in conditions_of(when))
+
+
+def test_matchers_stand_inside_of_plain_values() -> None:
+    said = [{"role": "user", "content": contains("H")}, anything(), anything()]
+    assert holds(messages=said, metadata={"k": {"a": predicate(lambda seen: seen > 0)}})
+    assert not holds(messages=said[:2])
+    assert not holds(metadata={"k": {"a": contains("x")}})
 
 
 def test_a_query_is_a_prompt_too() -> None:
@@ -213,10 +247,12 @@ def test_a_query_is_a_prompt_too() -> None:
         ({"headers": {"x-team": 3}}, ("headers", "x-team"), "expected a text, a matcher or None"),
         ({"headers": {"x-team": {"regex": "("}}}, ("headers", "x-team", "regex"), "regex: "),
         ({"attempt": "1"}, ("attempt",), "expected a number from 1"),
+        ({"body": {"a": {"b": {"contains": 3}}}}, ("body", "a", "b", "contains"), "contains: "),
+        ({"messages": [1, {"a": {"regex": "("}}]}, ("messages", 1, "a", "regex"), "regex: "),
     ],
 )
 def test_what_data_may_not_say_is_told_by_its_place(
-    when: dict[str, Any], path: tuple[str, ...], message: str
+    when: dict[str, Any], path: tuple[str | int, ...], message: str
 ) -> None:
     with pytest.raises(ConditionError) as caught:
         conditions_of(when)

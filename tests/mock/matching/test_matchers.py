@@ -40,6 +40,11 @@ MESSAGES = (
             [{"a": [1]}, {"a": [True, {}]}],
         ),
         (exact(None), [None], [0, "", []]),
+        (
+            exact({"a": [contains("x")], "b": absent(), "c": 1}),
+            [{"a": ["xy"], "c": 1}, {"a": ["x"], "b": None, "c": 1}],
+            [{"a": ["y"], "c": 1}, {"a": ["x"], "b": 1, "c": 1}, {"a": ["x"]}, {"c": 1, "d": 2}],
+        ),
         (contains("an"), ["a man", ["no", "man"], {"x": "man"}], ["men", 3, None, ["m"], {}]),
         (contains("a", "b"), ["ab", "xbxa"], ["a", "b", ["a", "b"]]),
         (contains("MaN", ignore_case=True), ["A MAN", "man"], ["men"]),
@@ -72,6 +77,7 @@ def is_even(number: int) -> bool:
         (contains("a", "b"), "contains 'a' and 'b'"),
         (contains("a", ignore_case=True), "contains 'a' in any case"),
         (regex("^a"), "regex '^a'"),
+        (exact({"a": [contains("x")]}), "{'a': [contains 'x']}"),
         (glob("a*"), "glob 'a*'"),
         (glob("a"), "'a'"),
         (anything(), "anything"),
@@ -84,6 +90,20 @@ def test_how_it_is_told(matcher: Matcher, words: str) -> None:
     assert repr(matcher) == matcher.wanted == words
 
 
+async def is_ready(value: object) -> bool:
+    return False
+
+
+class IsReady:
+    async def __call__(self, value: object) -> bool:
+        return False
+
+
+def test_a_function_in_a_plain_value_is_told_its_cure() -> None:
+    with pytest.raises(TypeError, match=r"write predicate\(\.\.\.\)"):
+        exact({"a": is_even})
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -93,7 +113,14 @@ def test_how_it_is_told(matcher: Matcher, words: str) -> None:
         (lambda: regex("("), "regex: expected a regular expression, got '('"),
         (lambda: regex("[0--"), "regex: expected a regular expression, got '[0--'"),
         (lambda: glob(1), "glob: expected a text, got 1"),
+        (lambda: regex(b"a"), "regex: expected a regular expression of text, got b'a'"),
+        (lambda: regex(re.compile(b"a")), "regex: expected a regular expression of text, got re"),
+        (lambda: exact(re.compile("a")), "exact: expected what JSON has, or a matcher, got re.com"),
+        (lambda: exact({"a": [{1}]}), "exact: expected what JSON has, or a matcher, got {1}"),
+        (lambda: exact({1: "a"}), "exact: expected names that are texts, got 1"),
         (lambda: predicate("x"), "predicate: expected a function, got 'x'"),
+        (lambda: predicate(is_ready), "predicate: <function is_ready at"),
+        (lambda: predicate(IsReady()), "predicate: <"),
     ],
 )
 def test_what_can_be_none_is_refused(make: Callable[[], Matcher], problem: str) -> None:
