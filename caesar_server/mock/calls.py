@@ -119,11 +119,14 @@ def call_from_request(request: Request, *, scope: str = "", model: str | None = 
 
 
 def documented_path(path: str) -> str:
-    """Return a path as the documentation writes it: without an alias's prefix.
+    """Return a path as documented: without the prefix of an alias and without slashes at its end.
 
-    >>> documented_path("/v1/chat/completions")
+    Routes take both, so rules do.
+
+    >>> documented_path("/v1/chat/completions/")
     '/compat/chat/completions'
     """
+    path = path.rstrip("/") or "/"
     for alias in _ALIASES:
         if path.startswith(alias):
             return "/compat/" + path.removeprefix(alias)

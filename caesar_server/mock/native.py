@@ -1,4 +1,8 @@
-"""What the mock knows of Caesar's own routes: which of them ask, and which of them poll."""
+"""What the mock knows of Caesar's own routes: which of them ask, and which of them poll.
+
+Paths are as the documentation writes them; see
+:func:`~caesar_server.mock.calls.documented_path`.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,9 @@ _NO_PARAMETERS = frozenset({"query", "content", "model"})
 #: What stays until it is deleted.
 Made: TypeAlias = Literal["file", "collection", "session"]
 _MADE: Mapping[Made, re.Pattern[str]] = {
-    # slashes at their end do not matter to routes
-    "file": re.compile(r"/(?:research|agents)/files/?"),
-    "collection": re.compile(r"/research/collections/?"),
-    "session": re.compile(rf"{_BRAINSTORM.pattern}/?"),
+    "file": re.compile(r"/(?:research|agents)/files"),
+    "collection": re.compile(r"/research/collections"),
+    "session": _BRAINSTORM,
 }
 
 

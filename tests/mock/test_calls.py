@@ -108,6 +108,9 @@ def test_what_only_pythons_parser_takes_is_taken() -> None:
         ("/compat/completions", "/compat/completions"),
         ("/research/7", "/research/7"),
         ("/v1", "/v1"),
+        ("/research/", "/research"),
+        ("/v1/completions//", "/compat/completions"),
+        ("/", "/"),
     ],
 )
 def test_a_path_is_as_documented(path: str, documented: str) -> None:

@@ -128,7 +128,7 @@ def test_faults_of_one_scope_are_nobody_elses(mock, scopes):
 @pytest.mark.parametrize("path", ["/t/", "/t", "/t//compat/models"])
 def test_a_path_without_a_name_is_left_alone(mock, path):
     assert mock.ask(path=path).head.startswith("HTTP/1.1 404")
-    assert mock.entry().call.path == path
+    assert mock.entry().call.raw_path == path
 
 
 def test_the_prefix_alone_leads_to_the_root():

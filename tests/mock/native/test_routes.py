@@ -27,6 +27,24 @@ RESULTS = (
 )
 
 
+def test_a_slash_at_the_end_of_a_path_changes_nothing(
+    client: FlaskClient, reply: Say, fault: Say
+) -> None:
+    reply(text="Because.", when={"path": "/research", "query": "Why?"}, queued_polls=1)
+    reply(text="Hello", when={"path": "/compat/completions/"})
+    fault("status", {"path": "/research/{id}/updates"}, status=418)
+    job_id = client.post("/research/", json={"query": "Why?"}).json["id"]
+    assert [client.get(f"/research/{job_id}/").json["status"] for _ in range(2)] == [
+        "queued",
+        "completed",
+    ]
+    assert client.get(f"/research/{job_id}").json["content"] == "Because."
+    assert client.get(f"/research/{job_id}/updates/").status_code == 418
+    asked = {"model": "any", "prompt": "Hi"}
+    for path in ("/compat/completions", "/v1/completions/"):
+        assert client.post(path, json=asked).json["choices"][0]["text"] == "Hello"
+
+
 def test_a_reply_is_the_whole_research_object(
     client: FlaskClient, create: Create, reply: Say
 ) -> None:

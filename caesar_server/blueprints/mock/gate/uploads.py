@@ -12,6 +12,7 @@ from werkzeug.wsgi import get_input_stream
 
 from caesar_server.errors import MalformedBodyError
 from caesar_server.mock import native
+from caesar_server.mock.calls import documented_path
 from caesar_server.mock.content import Content
 from caesar_server.web.incoming import incoming
 from caesar_server.web.uploads.form import PIECE_BYTES
@@ -27,7 +28,7 @@ _IN_MEMORY_BYTES = 1024 * 1024
 
 def is_upload(request: Request) -> bool:
     """Return whether a request brings a file, whatever its body is."""
-    return request.method == "POST" and native.kind_made(request.path) == "file"
+    return request.method == "POST" and native.kind_made(documented_path(request.path)) == "file"
 
 
 def take_upload(request: Request, max_file_bytes: int) -> Content:
