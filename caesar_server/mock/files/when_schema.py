@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from caesar_server.mock.matching.asked import PATH_PATTERN
 from caesar_server.mock.matching.data import IGNORE_CASE, OPERATORS
 
 Json = dict[str, Any]
@@ -52,10 +53,10 @@ def _when() -> Json:
                 "additionalProperties": header,
             },
             "path": _said(
-                text,
+                _or_operators({"type": "string", "pattern": PATH_PATTERN}),
                 "The path, such as `/compat/completions`, also where an alias of it was asked for; "
                 "a plain value may have `*`, `?` and `[...]`, or `{id}` for one step that is an "
-                "id, as in `/research/{id}`.",
+                "id, as in `/research/{id}`.  It has no query.",
             ),
             "method": _said(text, "The HTTP method."),
             "stream": _said(_or_operators({"type": "boolean"}), "Whether a stream was asked for."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -20,6 +21,8 @@ from caesar_server.mock.native import path_pattern
 NAMED_FIELDS = ("headers", "metadata", "body")
 #: A plain text is a glob there.
 GLOB_FIELDS = ("model", "path")
+#: Of a plain path: how one that a request can have begins, and that there is no query in it.
+PATH_PATTERN = r"^(?![\s\S]*\?[^/?]*=)[/*?\[]"
 #: All that can be asked for, with the types of plain values.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     "prompt": (str,),
@@ -111,14 +114,21 @@ def _checked(name: str, value: Any) -> Matcher:
     if isinstance(value, str) and name == "method":
         return exact(value.upper())
     if isinstance(value, str) and name == "path":
-        return _path(documented_path(value))
+        return _path(value)
     if isinstance(value, str) and name in GLOB_FIELDS:
         return glob(value)
     return _exact((name,), value)
 
 
 def _path(path: str) -> Matcher:
-    """Return the matcher for a path, which may have ``*`` and ``{id}`` in it."""
+    """Return the matcher for a path, which may have ``*`` and ``{id}`` in it.
+
+    :raises ConditionError: if no request has such a path.
+    """
+    if re.match(PATH_PATTERN, path) is None:
+        problem = f"expected a path that begins with '/' and has no query, got {path!r}"
+        raise ConditionError(((("path",), problem),))
+    path = documented_path(path)
     pattern = path_pattern(path)
     if pattern is None:
         return glob(path)

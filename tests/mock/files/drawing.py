@@ -65,7 +65,7 @@ WHEN = objects(
         "model": or_operators(st.sampled_from(["gpt-*", "m"])),
         "metadata": NAMED,
         "headers": st.dictionaries(TEXT, st.one_of(st.none(), TEXT, OPERATORS), max_size=2),
-        "path": or_operators(TEXT),
+        "path": or_operators(st.one_of(TEXT.map("/{}".format), st.sampled_from(["*", "?a/b"]))),
         "method": or_operators(st.sampled_from(["POST", "get"])),
         "stream": or_operators(st.booleans()),
         "attempt": or_operators(COUNT),

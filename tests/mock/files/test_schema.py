@@ -110,6 +110,8 @@ BAD: dict[str, Any] = {
     "operator of no text inside": {
         "rules": [{"when": {"body": {"a": [{"b": {"regex": 1}}]}}, "reply": "a"}]
     },
+    "path without a slash": {"rules": [{"when": {"path": "v1/completions"}, "reply": "a"}]},
+    "path with a query": {"rules": [{"when": {"path": "/research?limit=2"}, "reply": "a"}]},
     "attempt 0": {"rules": [{"when": {"attempt": 0}, "reply": "a"}]},
     "times 0": {"rules": [{"reply": "a", "times": 0}]},
     "times true": {"rules": [{"reply": "a", "times": True}]},
