@@ -38,11 +38,13 @@ class FaultNote:
     :param at_s: seconds after the request had come, by the scope's clock.
     :param rule: id of the rule that asked for it; ``""``: a header of the request, or the scope's
         default.
+    :param rule_name: its name, if it has one.
     """
 
     kind: FaultKind
     at_s: float
     rule: str = ""
+    rule_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from caesar_server.mock.calls import one_prompt_each
-from caesar_server.mock.journal.entry import FAULT_PREFIX, Entry
+from caesar_server.mock.journal.entry import (
+    CLIENT_LEFT,
+    COMPLETED,
+    FAILED,
+    FAULT_PREFIX,
+    Entry,
+)
 from caesar_server.mock.model.call import Call
+from caesar_server.mock.model.fault import FaultKind
 from caesar_server.mock.model.rule import Condition
+
+#: Stands for the end of what goes on.
+_OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +28,15 @@ class EntryFilter:
     """What an entry must have; everything at its default takes every entry.
 
     :param conditions: what the call must have: the same as those of rules.
-    :param rule: id or name of the reply rule that matched.
+    :param rule: id or name of a rule that was used: one with replies that matched, or one with a
+        fault that happened.
     :param fault: a kind of fault that must have happened.
     :param status: of the answer.
     :param ended: how it ended, such as ``completed`` or ``fault:reset``; ``fault`` takes all
         faults, ``open`` what goes on.
     :param group: id of the first attempt.
+    :raises ValueError: naming the field, for what no entry can have: that nothing is found is as a
+        rule what a test hopes for.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -30,6 +45,10 @@ class EntryFilter:
     status: int | None = None
     ended: str | None = None
     group: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, wanted in self._outcomes():
+            _CHECKS[name](name, wanted)
 
     def matches(self, entry: Entry) -> bool:
         """Return whether ``entry`` has all of it."""
@@ -83,9 +102,11 @@ class EntryFilter:
 
 
 def _rule(entry: Entry, wanted: object) -> tuple[bool, str]:
-    if entry.rule is None:
-        return False, "no rule"
-    return wanted in (entry.rule.id, entry.rule.name), repr(entry.rule.name or entry.rule.id)
+    used = [(fault.rule, fault.rule_name) for fault in entry.faults if fault.rule]
+    if entry.rule is not None:
+        used.append((entry.rule.id, entry.rule.name))
+    got = ", ".join(repr(name or id) for id, name in used) or "no rule"
+    return any(wanted in names for names in used), got
 
 
 def _fault(entry: Entry, wanted: object) -> tuple[bool, str]:
@@ -98,7 +119,7 @@ def _status(entry: Entry, wanted: object) -> tuple[bool, str]:
 
 
 def _ended(entry: Entry, wanted: object) -> tuple[bool, str]:
-    ended = entry.ended or "open"
+    ended = entry.ended or _OPEN
     short = "fault" if ended.startswith(FAULT_PREFIX) else ended
     return wanted in (ended, short), repr(ended)
 
@@ -113,6 +134,49 @@ _LOOKS: dict[str, Callable[[Entry, object], tuple[bool, str]]] = {
     "status": _status,
     "ended": _ended,
     "group": _group,
+}
+
+
+def _check_text(name: str, wanted: object) -> None:
+    if not isinstance(wanted, str):
+        raise ValueError(f"{name}: expected a text, got {wanted!r}")
+
+
+def _check_status(name: str, wanted: object) -> None:
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 100 <= wanted <= 599:
+        raise ValueError(f"{name}: expected a whole number from 100 to 599, got {wanted!r}")
+
+
+def _check_fault(name: str, wanted: object) -> None:
+    _check_known(name, wanted, _FAULTS)
+
+
+def _check_ended(name: str, wanted: object) -> None:
+    _check_known(name, wanted, _ENDS)
+
+
+def _check_known(name: str, wanted: object, known: Sequence[str]) -> None:
+    if wanted not in known:
+        near = difflib.get_close_matches(str(wanted), known, 1)
+        cure = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        raise ValueError(f"{name}: unknown value {wanted!r}; {cure}")
+
+
+_FAULTS: Sequence[str] = tuple(kind for part in get_args(FaultKind) for kind in get_args(part))
+_ENDS = (
+    COMPLETED,
+    CLIENT_LEFT,
+    FAILED,
+    _OPEN,
+    FAULT_PREFIX.rstrip(":"),
+    *(f"{FAULT_PREFIX}{kind}" for kind in _FAULTS),
+)
+_CHECKS: dict[str, Callable[[str, object], None]] = {
+    "rule": _check_text,
+    "fault": _check_fault,
+    "status": _check_status,
+    "ended": _check_ended,
+    "group": _check_text,
 }
 
 #: Takes every entry.

@@ -12,7 +12,7 @@ from caesar_server.mock.journal.entry import CLIENT_LEFT, COMPLETED, Ended, Entr
 from caesar_server.mock.journal.masking import masked
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import FaultKind
-from caesar_server.mock.model.rule import Decision
+from caesar_server.mock.model.rule import Decision, Rule
 
 #: What an exchange takes besides bodies, roughly: two calls, headers, the objects around them.
 _ENTRY_BYTES = 4096
@@ -148,10 +148,11 @@ class Recording:
             self._decision = None
             self._book.noted()
 
-    def faulted(self, kind: FaultKind, rule: str = "") -> None:
-        """Note a fault that happens now; ``rule`` is the id of the one that asked for it."""
+    def faulted(self, kind: FaultKind, rule: Rule | None = None) -> None:
+        """Note a fault that happens now; ``rule`` is the one that asked for it."""
+        who = ("", "") if rule is None else (rule.id, rule.name)
         with self._book.lock:
-            self._faults = (*self._faults, FaultNote(kind, self._elapsed(), rule))
+            self._faults = (*self._faults, FaultNote(kind, self._elapsed(), *who))
             self._book.grew(self, _NOTE_BYTES)
             self._book.noted(fault=kind)
 

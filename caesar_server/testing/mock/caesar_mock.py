@@ -222,9 +222,11 @@ class CaesarMock:
         :param predicates: as :meth:`on` takes them.
         :param times: exactly so many; None: at least one.
         :param wanted: as :meth:`on` takes it, and of the answers: ``status``, ``ended``, ``fault``,
-            ``rule`` (its name) and ``group``.  The end of an answer may come a moment after the
-            client has read it, so these are waited for.
-        :raises ValueError: if ``times`` is no whole number of 0 or more.
+            ``rule`` (name or id of one that answered or let a fault happen) and ``group``.  The
+            end of an answer may come a moment after the client has read it, so these are waited
+            for.
+        :raises ValueError: if ``times`` is no whole number of 0 or more, or for what no request can
+            have.
         """
         times = None if times is None else as_whole("times", times, 0)
         self._assert(Asked(predicates, wanted), times, "at least 1" if times is None else "exactly")

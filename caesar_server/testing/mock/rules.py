@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from caesar_server.mock.journal import Entry, EntryFilter
+from caesar_server.mock.journal import Entry
+from caesar_server.mock.matching.matchers import is_async
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.pacing import Pacing
@@ -234,10 +234,9 @@ class RuleBuilder:
 
     @property
     def requests(self) -> tuple[Entry, ...]:
-        """The requests that its replies answered, the oldest first."""
-        ids = {rule.id for rule in self._rules}
-        entries = self._scope.journal.entries(EntryFilter())
-        return tuple(entry for entry in entries if entry.rule is not None and entry.rule.id in ids)
+        """The requests that its rules answered or let something go wrong in, the oldest first."""
+        entries = self._scope.journal.entries()
+        return tuple(entry for entry in entries if not self._ids().isdisjoint(_used_by(entry)))
 
     def assert_used(self, times: int | None = None) -> None:
         """Fail unless its rules were used.
@@ -251,6 +250,9 @@ class RuleBuilder:
             return
         wanted = "at least once" if times is None else f"{times} times"
         raise AssertionError(f"the rule of {self._where} was used {used} times, wanted {wanted}")
+
+    def _ids(self) -> frozenset[str]:
+        return frozenset(rule.id for rule in self._rules)
 
     def _add(self, **what: Any) -> RuleBuilder:
         self._rules.append(self._scope.add(replace(self._plan, **what)))
@@ -268,7 +270,7 @@ class RuleBuilder:
     def _as_reply(self, reply: ReplyLike) -> Reply | ReplyFunction:
         if not callable(reply):
             return as_reply(reply)
-        if inspect.iscoroutinefunction(reply):
+        if is_async(reply):
             raise TypeError(
                 "reply: an async function cannot make it; the server's threads have no event loop, "
                 "so write a plain function"
@@ -310,6 +312,13 @@ class RuleBuilder:
                 raise
 
         return guarded
+
+
+def _used_by(entry: Entry) -> Iterator[str]:
+    """Yield the ids of the rules that a request used."""
+    if entry.rule is not None:
+        yield entry.rule.id
+    yield from (fault.rule for fault in entry.faults)
 
 
 def make(what: str, kind: type[_S], value: _S | Mapping[str, Any]) -> _S:

@@ -70,6 +70,8 @@ def test_queries(client: FlaskClient, complete: Complete) -> None:
         ("status=x", "status: expected a whole number from 100 to 599, got 'x'"),
         ("status=200&status=400", "status: is there 2 times"),
         ("format=pdf", "format: unknown value 'pdf'; known: har, json"),
+        ("fault=rest", "fault: unknown value 'rest'; did you mean 'reset'?"),
+        ("ended=complete", "ended: unknown value 'complete'; did you mean 'completed'?"),
         ("last=0", "last: expected a whole number of at least 1, got 0"),
     ],
 )
@@ -110,7 +112,12 @@ def test_checks(client: FlaskClient, complete: Complete, fits: Fits) -> None:
     assert "prompt: wanted 'a', got 'b'" in bad.json["error"]
     for bounds in ({"at_least": 3}, {"at_most": 1}, {"times": 0}):
         assert check(**bounds).status_code == 409
-    for bounds in ({"times": 1, "at_least": 1}, {"at_least": 3, "at_most": 2}, {"times": -1}):
+    for bounds in (
+        {"times": 1, "at_least": 1},
+        {"at_least": 3, "at_most": 2},
+        {"times": -1},
+        {"times": 0, "fault": "rest"},
+    ):
         assert check(**bounds).status_code == 400
 
 

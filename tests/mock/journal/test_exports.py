@@ -43,7 +43,7 @@ def full(journal: Journal, clock: FakeClock, make_call: MakeCall) -> Journal:
     two.decided(Decision(nearest=(Nearest(rule=rule, failed=("prompt: wanted 'a'",)),)))
     two.answered(299)
     two.frame(b"data: \xe2\x82")
-    two.faulted("truncated_utf8", "r2")
+    two.faulted("truncated_utf8", Rule(id="r2"))
     two.end("fault:truncated_utf8", "in the middle")
     journal.open(make_call(method="GET", raw_body=b"", raw_path="", headers={}))
     return journal

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -78,7 +80,7 @@ def test_filters(
     one.answered(200)
     one.end("completed")
     two = journal.open(make_call("b"))
-    two.faulted("status")
+    two.faulted("status", Rule(id="r2", name="busy"))
     two.answered(429)
     two.end("fault:status")
     journal.open(make_call("a"))
@@ -89,6 +91,7 @@ def test_filters(
     assert ids(EntryFilter(conditions=(prompt_is("a"),))) == ["c1", "c3"]
     assert ids(EntryFilter(conditions=(prompt_is("a"),), status=200)) == ["c1"]
     assert ids(EntryFilter(rule="r1")) == ids(EntryFilter(rule="greeting")) == ["c1"]
+    assert ids(EntryFilter(rule="r2")) == ids(EntryFilter(rule="busy")) == ["c2"]
     assert ids(EntryFilter(fault="status")) == ["c2"]
     assert ids(EntryFilter(status=429)) == ["c2"]
     assert ids(EntryFilter(ended="completed")) == ["c1"]
@@ -96,6 +99,25 @@ def test_filters(
     assert ids(EntryFilter(ended="open")) == ["c3"]
     assert ids(EntryFilter(group="c3")) == ["c3"]
     assert ids(EntryFilter()) == ["c1", "c2", "c3"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"fault": "rest"}, "fault: unknown value 'rest'; did you mean 'reset'?"),
+        ({"fault": 503}, "fault: unknown value 503; known: status, delay, hang, "),
+        ({"ended": "complete"}, "ended: unknown value 'complete'; did you mean 'completed'?"),
+        ({"ended": "fault:x"}, "ended: unknown value 'fault:x'; did you mean 'fault"),
+        ({"status": "200"}, "status: expected a whole number from 100 to 599, got '200'"),
+        ({"status": 20}, "status: expected a whole number from 100 to 599, got 20"),
+        ({"status": True}, "status: expected a whole number from 100 to 599, got True"),
+        ({"rule": 1}, "rule: expected a text, got 1"),
+        ({"group": 1}, "group: expected a text, got 1"),
+    ],
+)
+def test_what_no_entry_has_is_refused(wanted: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        EntryFilter(**wanted)
 
 
 def failed(journal: Journal, call: Call) -> None:

@@ -68,11 +68,11 @@ def test_faults_have_their_time_and_rule(
 ) -> None:
     recording = journal.open(make_call())
     clock.advance(2)
-    recording.faulted("delay", "r7")
+    recording.faulted("delay", Rule(id="r7", name="slow"))
     recording.faulted("reset")
     recording.end("fault:reset")
     (entry,) = journal.entries()
-    assert entry.faults == (FaultNote("delay", 2, "r7"), FaultNote("reset", 2, ""))
+    assert entry.faults == (FaultNote("delay", 2, "r7", "slow"), FaultNote("reset", 2, ""))
     assert journal.totals().faults == {"delay": 1, "reset": 1}
     assert journal.totals().ended == {"fault:reset": 1}
 

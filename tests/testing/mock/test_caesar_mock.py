@@ -84,6 +84,15 @@ def test_a_limit_may_follow_the_reply(caesar_mock, ask):
     assert rule.used == 1
 
 
+def test_a_rule_knows_the_requests_that_it_let_fail(caesar_mock, ask):
+    rule = caesar_mock.on(prompt="Hi").fail_first(1).named("down").reply("Hello")
+    with pytest.raises(openai.InternalServerError):
+        ask(caesar_mock, "Hi")
+    assert [ask(caesar_mock, prompt) for prompt in ("Hi", "Ho")] == ["Hello", "Ho"]
+    assert [entry.status for entry in rule.requests] == [500, 200]
+    caesar_mock.assert_requested(rule="down", times=1, status=500)
+
+
 def test_a_reply_may_be_a_function_of_the_call(caesar_mock, ask):
     caesar_mock.on().reply(lambda call: f"{call.model} was asked {call.prompt}")
     assert ask(caesar_mock, "Hi") == "any was asked Hi"
@@ -512,8 +521,15 @@ def test_asynchronous_functions_are_refused(caesar_mock):
     async def reply(call):
         return "Hello"
 
+    class Replies:
+        async def __call__(self, call):
+            return "Hello"
+
+    for function in (reply, Replies()):
+        with pytest.raises(TypeError, match="async"):
+            caesar_mock.on().reply(function)
     with pytest.raises(TypeError, match="async"):
-        caesar_mock.on().reply(reply)
+        caesar_mock.on(reply)
 
 
 WITHOUT_EXTRAS = """

@@ -68,7 +68,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class JournalQuery(_Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is wanted of the journal, and as what.
 
-    :param rule: id or name of the reply rule that matched.
+    :param rule: id or name of a rule that answered or let a fault happen.
     :param fault: a kind of fault that must have happened.
     :param status: of the answer.
     :param ended: how it ended, such as `completed`, `client_left` or `fault:reset`; `fault` takes
@@ -86,7 +86,7 @@ class SearchData(_Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What entries must have; nothing takes all.
 
     :param when: what the call must have, as in rules.
-    :param rule: id or name of the reply rule that matched.
+    :param rule: id or name of a rule that answered or let a fault happen.
     :param fault: a kind of fault that must have happened.
     :param status: of the answer.
     :param ended: how it ended, such as `completed`, `client_left` or `fault:reset`; `fault` takes
@@ -103,7 +103,7 @@ class CheckData(_Outcome, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How many entries must have it: at least one, unless this says otherwise.
 
     :param when: what the call must have, as in rules.
-    :param rule: id or name of the reply rule that matched.
+    :param rule: id or name of a rule that answered or let a fault happen.
     :param fault: a kind of fault that must have happened.
     :param status: of the answer.
     :param ended: how it ended, as in a search.
@@ -177,20 +177,24 @@ def invalid(problems: Sequence[Problem]) -> ServerError:
 def filter_of(data: JournalQuery | SearchData | CheckData) -> EntryFilter:
     """Return what entries must have.
 
-    :raises ValidationFailedError: naming every condition that is wrong.
+    :raises ValidationFailedError: naming every condition that is wrong, or what no entry can have.
     """
     when = {} if isinstance(data, JournalQuery) else data.when
     conditions, problems = read_conditions(when, ("when",))
     if problems:
         raise invalid(problems)
-    return EntryFilter(
-        conditions=conditions,
-        rule=data.rule,
-        fault=data.fault,
-        status=data.status,
-        ended=data.ended,
-        group=data.group,
-    )
+    try:
+        return EntryFilter(
+            conditions=conditions,
+            rule=data.rule,
+            fault=data.fault,
+            status=data.status,
+            ended=data.ended,
+            group=data.group,
+        )
+    except ValueError as error:
+        field = str(error).partition(":")[0]
+        raise ValidationFailedError(str(error), param=field) from error
 
 
 def current_scope(scopes: Scopes) -> Scope:

@@ -94,7 +94,7 @@ class Exchange:
         rule = self._rules.get(id(fault))
         if rule is not None:
             self._happened.add(rule.id)
-        self.recording.faulted(fault.kind, "" if rule is None else rule.id)
+        self.recording.faulted(fault.kind, rule)
 
     def pause(self, seconds: float | None) -> bool:
         """Wait; False if the client left meanwhile, or the server is about to end.
