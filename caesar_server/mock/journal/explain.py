@@ -23,8 +23,7 @@ def explain(
     """
     lines = [f"expected {expected.strip()} of: {wanted.describe()}", f"     got {got}"]
     if dropped:
-        room = "(see mock_journal_entries and mock_journal_bytes)"
-        lines.append(f"     {dropped} older requests are not kept any more {room}")
+        lines.append(f"     {gone(dropped)}")
     compared = [(wanted.failures(entry), entry) for entry in entries]
     matching = [entry for failures, entry in compared if not failures]
     others = [(failures, entry) for failures, entry in compared if failures]
@@ -41,6 +40,12 @@ def explain(
     if not entries:
         lines += ["", "no request has come"]
     return "\n".join(lines)
+
+
+def gone(dropped: int) -> str:
+    """Return what is to be said of requests that the journal had no room for."""
+    room = "mock_journal_entries and mock_journal_bytes"
+    return f"{dropped} older requests, which may count, are not kept any more (see {room})"
 
 
 def _section(head: str, items: Sequence[str]) -> list[str]:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from caesar_server.app import create_app
 from caesar_server.mock.scopes import Scopes
+from caesar_server.settings import Settings
 
 Fits = Callable[[str, Any], None]
 Complete = Callable[..., Any]
@@ -119,6 +121,22 @@ def test_checks(client: FlaskClient, complete: Complete, fits: Fits) -> None:
         {"times": 0, "fault": "rest"},
     ):
         assert check(**bounds).status_code == 400
+
+
+def test_nobody_can_tell_what_is_not_kept() -> None:
+    settings = Settings(mock_journal_entries=1)
+    app = create_app(settings, mock=Scopes.of(settings))
+    client = app.test_client()
+    for prompt in ("a", "b"):
+        client.post("/compat/completions", json={"model": "any", "prompt": prompt})
+
+    def check(**body: Any) -> int:
+        return client.post("/_mock/journal/check", json=body).status_code
+
+    assert check(when={"prompt": "b"}) == check(at_least=1) == 200
+    for bounds in ({"times": 0}, {"at_most": 1}, {"times": 1}):
+        assert check(when={"prompt": "a"}, **bounds) == 409
+    app.extensions["caesar_server"].close()
 
 
 def test_nothing_came(client: FlaskClient) -> None:

@@ -104,7 +104,9 @@ def test_settings_of_the_mock_hold_for_it(ask):
         for number in range(3):
             ask(mock, str(number))
         assert [entry.call.prompt for entry in mock.requests] == ["1", "2"]
-        with pytest.raises(AssertionError, match="1 older requests are not kept any more"):
+        with pytest.raises(
+            AssertionError, match="1 older requests, which may count, are not kept any more"
+        ):
             mock.assert_requested(times=3)
         with pytest.raises(Exception, match="1 scopes already"):
             mock.scope("other")
@@ -114,3 +116,23 @@ def test_settings_win_over_fixture_files(tmp_path):
     (tmp_path / "rules.json").write_text('{"seed": 1, "strict": true, "rules": []}')
     with mock_server(settings={"mock_seed": 2}, fixtures=tmp_path) as mock:
         assert (mock.seed, mock.strict) == (2, True)
+
+
+def test_nobody_can_tell_what_is_not_kept(ask):
+    with mock_server(settings={"mock_journal_entries": 2}) as mock:
+        mock.on().reply("Hello")
+        for prompt in ("a", "b", "b"):
+            ask(mock, prompt)
+        for check in (
+            lambda: mock.assert_not_requested(prompt="a"),
+            lambda: mock.assert_requested(prompt="b", times=2),
+            mock.assert_all_matched,
+        ):
+            with pytest.raises(AssertionError, match="1 older requests, which may count, are not"):
+                check()
+        mock.assert_requested(prompt="b")
+        mock.reset("journal")
+        ask(mock, "b")
+        mock.assert_requested(prompt="b", times=1)
+        mock.assert_not_requested(prompt="a")
+        mock.assert_all_matched()
