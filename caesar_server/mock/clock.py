@@ -29,6 +29,7 @@ class MockClock:
     90.0
 
     :ivar turned_s: by how many seconds it was turned by hand, in all; to be read only.
+    :ivar epoch: how often it was reset; to be read only.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class MockClock:
         self._changed = threading.Condition(self._lock)
         self._stopped = False
         self.turned_s = 0.0
+        self.epoch = 0
         # what is added to the machine's time while it runs; the time itself while it stands
         self._time_s = 0.0
         self._monotonic_s = 0.0
@@ -99,10 +101,16 @@ class MockClock:
                 raise TimeoutError("a thread whose waiting time is over does not go on")
 
     def reset(self) -> None:
-        """Let it run with the machine, as if it had never been turned."""
+        """Let it run with the machine, as if it had never been turned.
+
+        Who waits goes on at once, and so does each wait to come of an earlier epoch: what it is
+        for has been forgotten.
+        """
         self.go()
         with self._changed:
             self.turned_s = 0.0
+            self.epoch += 1
+            self._look()
 
     def close(self) -> None:
         """End all waits, those to come included, as if their time had passed."""
@@ -110,13 +118,16 @@ class MockClock:
             self._closed = True
             self._look()
 
-    def pause(self, seconds: float) -> Pause:
-        """Return a wait of so many seconds of this clock, which begins now."""
-        return self.pause_until(self.monotonic() + seconds)
+    def pause(self, seconds: float, epoch: int | None = None) -> Pause:
+        """Return a wait of so many seconds of this clock, which begins now.
 
-    def pause_until(self, moment: float) -> Pause:
-        """Return a wait until :meth:`monotonic` has reached ``moment``."""
-        return Pause(self, moment)
+        :param epoch: in which the call began that waits; None: this one.
+        """
+        return self.pause_until(self.monotonic() + seconds, epoch)
+
+    def pause_until(self, moment: float, epoch: int | None = None) -> Pause:
+        """Return a wait until :meth:`monotonic` has reached ``moment``; see :meth:`pause`."""
+        return Pause(self, moment, self.epoch if epoch is None else epoch)
 
     def wait(self, event: threading.Event, timeout_s: float) -> bool:
         """Block until ``event`` is set (True) or ``timeout_s`` of this clock pass (False).
@@ -149,7 +160,7 @@ class MockClock:
         return not self._stopped or all(self._left_s(pause) > 0 for pause in self._pauses)
 
     def _left_s(self, pause: Pause) -> float:
-        if self._closed:
+        if self._closed or pause.epoch < self.epoch:
             return 0.0
         left_s = pause.moment - self._now()
         # 0.1 and 0.2 are not 0.3: many small turns must come as far as one large one
@@ -187,10 +198,12 @@ class Pause:
     """A wait for a moment of a clock, which others may cut short.
 
     :param moment: on the clock's ``monotonic()``.
+    :param epoch: of the clock, after which there is nothing to wait for.
     """
 
-    def __init__(self, clock: MockClock, moment: float) -> None:
+    def __init__(self, clock: MockClock, moment: float, epoch: int) -> None:
         self.moment = moment
+        self.epoch = epoch
         self.ended = False
         self._clock = clock
         self._event = threading.Event()

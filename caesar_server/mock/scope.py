@@ -214,7 +214,8 @@ class Scope:
 
         :param what: ``counters``: how often rules were used and which calls came, so that
             sequences, ids and draws begin anew; ``journal``: the journal's entries; ``all``: both,
-            the scope's own rules, what was set, how the clock was turned, and its belongings.
+            the scope's own rules, what was set, how the clock was turned, and its belongings; what
+            waits goes on at once.
         :raises ValueError: for anything else.
         """
         if what not in RESETTABLE:

@@ -51,6 +51,19 @@ def test_to_turn_it_stops_it() -> None:
     assert (clock.stopped, clock.turned_s) == (False, 0)
 
 
+def test_a_reset_ends_waits_of_calls_that_were_before(pool: ThreadPoolExecutor) -> None:
+    clock = MockClock()
+    clock.stop()
+    before = clock.epoch
+    with pool:
+        waiting = pool.submit(clock.pause(3600).wait)
+        clock.wait_for_waiters(1)
+        clock.reset()
+        assert waiting.result(PATIENCE_S) is True
+    assert clock.pause(3600, before).wait() is True
+    assert not clock.pause(3600).is_over
+
+
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_it_does_not_go_back(seconds: float) -> None:
     with pytest.raises(ValueError, match="seconds: expected a number of 0 or more"):

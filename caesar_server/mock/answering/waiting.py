@@ -22,6 +22,7 @@ class Waiter:
         self._context = context
         self._course = course
         self._clock = clock
+        self._epoch = 0 if clock is None else clock.epoch
         self._start_s = (context.clock if clock is None else clock).monotonic()
 
     def wait_until(self, due_s: float) -> None:
@@ -35,7 +36,7 @@ class Waiter:
                 self._context.sleep(left_s)
             return
         if self._start_s + due_s > self._clock.monotonic():
-            pause = self._clock.pause_until(self._start_s + due_s)
+            pause = self._clock.pause_until(self._start_s + due_s, self._epoch)
             told = nullcontext() if self._course is None else self._course.waiting(pause)
             with told, self._context.on_cancel(pause.end):
                 pause.wait()

@@ -125,7 +125,7 @@ class CaesarMock:
         """Begin anew.
 
         :param what: ``journal`` forgets the requests, ``counters`` how often rules were used,
-            ``all`` both and the rules, and whatever was set here.
+            ``all`` both and the rules, and whatever was set here; what still waits goes on at once.
         """
         self._scope.reset(what)
         if what == "all":

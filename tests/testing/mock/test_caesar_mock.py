@@ -517,6 +517,21 @@ def test_asynchronous_tests():
     assert asyncio.run(main()) == (["Hello"] * 5, 5)
 
 
+def test_after_a_reset_nobody_waits_for_what_was_before(caesar_mock, ask):
+    caesar_mock.clock.stop()
+    caesar_mock.on(prompt="slow").reply("one two three", pacing={"tokens_per_s": 0.001})
+    caesar_mock.on(prompt="stuck").fault("hang")
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(ask, caesar_mock, "slow", stream=True)
+        stuck = pool.submit(ask, caesar_mock, "stuck")
+        caesar_mock.clock.wait_for_waiters(2)
+        caesar_mock.reset()
+        assert slow.result(30) == "one two three"
+        with pytest.raises(openai.APIConnectionError):
+            stuck.result(30)
+    assert caesar_mock.requests == ()
+
+
 def test_asynchronous_functions_are_refused(caesar_mock):
     async def reply(call):
         return "Hello"

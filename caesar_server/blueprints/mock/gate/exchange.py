@@ -46,6 +46,7 @@ class Exchange:
         self.framed = False
         self.body_faults: Sequence[Fault] = ()
         self.fault_answers = False
+        self._epoch = scope.clock.epoch
         self._watch = watch
         self._over = over
         self._lock = threading.Lock()
@@ -103,7 +104,8 @@ class Exchange:
 
         :param seconds: by the scope's clock; None: for ever.
         """
-        pause = self.scope.clock.pause(_FOR_EVER_S if seconds is None else seconds)
+        wait_s = _FOR_EVER_S if seconds is None else seconds
+        pause = self.scope.clock.pause(wait_s, self._epoch)
         with self._lock:
             if not self.goes_on:
                 return False
