@@ -25,7 +25,8 @@ from caesar_server.mock.model.reply import Reply
 from caesar_server.mock.model.rule import Rule
 from caesar_server.testing.mock.asking import Asked, as_filter, describe
 from caesar_server.testing.mock.checking import as_seconds, as_switch, as_whole
-from caesar_server.testing.mock.rules import RuleBuilder, as_fallback, as_faults, make
+from caesar_server.testing.mock.making import as_fallback, as_faults, make
+from caesar_server.testing.mock.rules import RuleBuilder
 
 if TYPE_CHECKING:
     from caesar_server.mock.clock import MockClock

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar, cast
-
-import msgspec
+from typing import Any, TypeAlias
 
 from caesar_server.mock.journal import Entry
 from caesar_server.mock.matching.matchers import is_async
@@ -25,14 +24,13 @@ from caesar_server.mock.model.reply import (
     Reply,
 )
 from caesar_server.mock.model.rule import Condition, ReplyFunction, Rule
-from caesar_server.mock.scope import Fallback, Scope
+from caesar_server.mock.scope import Scope
 from caesar_server.testing.mock.checking import as_text, as_whole
+from caesar_server.testing.mock.making import as_faults, as_reply, make
 
 #: What a reply may be given as: a text, the texts of several choices, the whole reply, its fields,
 #: or a function that makes it.
 ReplyLike: TypeAlias = str | Sequence[str] | Reply | Mapping[str, Any] | ReplyFunction
-
-_S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class RuleBuilder:
@@ -76,8 +74,9 @@ class RuleBuilder:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules that it has added so far."""
-        return tuple(self._rules)
+        """The rules that it has added so far, but for those that are not in force any more."""
+        # another rule may have the id of one that went with a reset
+        return tuple(rule for rule in self._rules if self._scope.rule(rule.id) is rule)
 
     # -- what is done
 
@@ -112,7 +111,7 @@ class RuleBuilder:
         :param finish_reason: of each choice.
         :param logprobs: of the only choice: tokens that join to the text.
         :raises ValueError: naming the field, if something in it is wrong.
-        :raises TypeError: for an asynchronous function.
+        :raises TypeError: for an asynchronous function, or one that does not take a call.
 
         The others are the fields of :class:`~caesar_server.mock.model.reply.Reply`.
         """
@@ -143,7 +142,7 @@ class RuleBuilder:
         """Answer with these in turn; the last one stays.
 
         :raises ValueError: naming the field, if something in one is wrong, or there is none.
-        :raises TypeError: for an asynchronous function.
+        :raises TypeError: for an asynchronous function, or one that does not take a call.
         """
         self._begun = True
         if not replies:
@@ -221,7 +220,7 @@ class RuleBuilder:
 
     def remove(self) -> None:
         """Take its rules out of force."""
-        for rule in self._rules:
+        for rule in self.rules:
             self._scope.remove(rule.id)
         self._rules.clear()
 
@@ -230,13 +229,14 @@ class RuleBuilder:
     @property
     def used(self) -> int:
         """How often its rules were used, in all."""
-        return sum(self._scope.uses(rule.id) for rule in self._rules)
+        return sum(self._scope.uses(rule.id) for rule in self.rules)
 
     @property
     def requests(self) -> tuple[Entry, ...]:
         """The requests that its rules answered or let something go wrong in, the oldest first."""
+        ids = {rule.id for rule in self.rules}
         entries = self._scope.journal.entries()
-        return tuple(entry for entry in entries if not self._ids().isdisjoint(_used_by(entry)))
+        return tuple(entry for entry in entries if not ids.isdisjoint(_used_by(entry)))
 
     def assert_used(self, times: int | None = None) -> None:
         """Fail unless its rules were used.
@@ -251,9 +251,6 @@ class RuleBuilder:
         wanted = "at least once" if times is None else f"{times} times"
         raise AssertionError(f"the rule of {self._where} was used {used} times, wanted {wanted}")
 
-    def _ids(self) -> frozenset[str]:
-        return frozenset(rule.id for rule in self._rules)
-
     def _add(self, **what: Any) -> RuleBuilder:
         self._rules.append(self._scope.add(replace(self._plan, **what)))
         return self
@@ -262,7 +259,13 @@ class RuleBuilder:
         if not self._rules:
             self._plan = replace(self._plan, **more)
             return self
-        changed = replace(self._rules[-1], **more)
+        last = self._rules[-1]
+        if last not in self.rules:
+            raise RuntimeError(
+                f"the rule of {self._where} is not in force any more: it was removed, or the mock "
+                "was reset; write on(...) again"
+            )
+        changed = replace(last, **more)
         self._scope.replace(changed)
         self._rules[-1] = changed
         return self
@@ -275,6 +278,16 @@ class RuleBuilder:
                 "reply: an async function cannot make it; the server's threads have no event loop, "
                 "so write a plain function"
             )
+        try:
+            signature = inspect.signature(reply)
+        except (TypeError, ValueError):  # of what is written in C
+            return self._guarded_reply(reply)
+        try:
+            signature.bind(None)
+        except TypeError as error:
+            raise TypeError(
+                f"reply: expected a function that takes the call, got {reply!r}: {error}"
+            ) from None
         return self._guarded_reply(reply)
 
     def _guarded_reply(self, function: ReplyFunction) -> ReplyFunction:
@@ -319,56 +332,6 @@ def _used_by(entry: Entry) -> Iterator[str]:
     if entry.rule is not None:
         yield entry.rule.id
     yield from (fault.rule for fault in entry.faults)
-
-
-def make(what: str, kind: type[_S], value: _S | Mapping[str, Any]) -> _S:
-    """Return ``value`` as a ``kind``, checked.
-
-    :param what: for people.
-    :raises ValueError: naming the field, if something in it is wrong.
-    """
-    fields = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
-    if not isinstance(fields, Mapping):
-        raise ValueError(f"{what}: expected a {kind.__name__} or its fields, got {value!r}")
-    try:
-        return msgspec.convert(dict(fields), kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{what}: {error}") from error
-
-
-def as_reply(value: str | Sequence[str] | Reply | Mapping[str, Any]) -> Reply:
-    """Return what was given for a reply as one.
-
-    :raises ValueError: naming the field, if something in it is wrong.
-    """
-    if isinstance(value, (Reply, Mapping)):
-        return make("reply", Reply, value)
-    given: Any = value  # tests are seldom checked for their types
-    if isinstance(given, (bytes, bytearray)) or not isinstance(given, Sequence):
-        raise ValueError(f"reply: expected a text, several texts or a Reply, got {given!r}")
-    return make("reply", Reply, {"text": given if isinstance(given, str) else list(given)})
-
-
-def as_faults(values: Iterable[Fault | Mapping[str, Any]]) -> tuple[Fault, ...]:
-    """Return what was given for faults as such.
-
-    :raises ValueError: naming the field, if something in one is wrong.
-    """
-    if isinstance(values, (Fault, Mapping, str)) or not isinstance(values, Iterable):
-        raise ValueError(f"faults: expected a list of faults, got {values!r}")
-    return tuple(make("fault", Fault, one) for one in values)
-
-
-def as_fallback(value: str | Reply | Mapping[str, Any]) -> Fallback:
-    """Return what was given for a fallback as one.
-
-    :raises ValueError: if it is none, or something in its reply is wrong.
-    """
-    if not isinstance(value, str):
-        return as_reply(value)
-    if value not in ("echo", "error"):
-        raise ValueError(f"fallback: expected 'echo', 'error' or a reply, got {value!r}")
-    return cast(Fallback, value)
 
 
 def _whole(text: ReplyLike, fields: dict[str, Any], of_choice: dict[str, Any]) -> ReplyLike:

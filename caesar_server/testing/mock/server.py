@@ -22,7 +22,7 @@ from caesar_server.settings import Settings
 from caesar_server.testing.live import LiveServer
 from caesar_server.testing.mock.caesar_mock import CaesarMock
 from caesar_server.testing.mock.checking import as_switch, as_text, as_whole
-from caesar_server.testing.mock.rules import as_fallback, as_faults, make
+from caesar_server.testing.mock.making import as_fallback, as_faults, make
 
 #: As many requests at once as the setting allows: 200 parallel tests are nothing special, and a
 #: thread is only made when it is needed.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from caesar_server.mock.model.reply import Reply
 from caesar_server.testing import CaesarMock, mock_server
 
 
@@ -18,6 +19,18 @@ from caesar_server.testing import CaesarMock, mock_server
         (lambda mock: mock.on().reply(None), "reply: expected a text, .* got None"),
         (lambda mock: mock.on().reply(b"Hi"), "reply: expected a text, .* got b'Hi'"),
         (lambda mock: mock.on().reply("Hi", pacing=3), "pacing"),
+        (
+            lambda mock: mock.on().reply({"txt": "Hi"}),
+            "reply: txt: unknown field; did you mean 'te",
+        ),
+        (lambda mock: mock.on().reply("Hi", chunks="3"), "reply: chunks: expected a whole number"),
+        (
+            lambda mock: mock.on().reply("Hi", results=[{"title": "a"}]),
+            r"results\[0\].url: is mi",
+        ),
+        (lambda mock: mock.on().fault("rest"), "fault: kind: unknown value 'rest'; did you mean"),
+        (lambda mock: mock.on().fail(retry_after=1), "fault: retry_after: unknown field; did you"),
+        (lambda mock: mock.on().fail("503"), "fault: status: expected a whole number .* got '503'"),
         (lambda mock: mock.on().times(0), "times: expected a whole number of 1 or more, got 0"),
         (lambda mock: mock.on().times(1.5), "times: expected a whole number of 1 or more, got 1.5"),
         (lambda mock: mock.on().times(True), "times: expected a whole number .* got True"),
@@ -45,6 +58,30 @@ def test_a_wrong_argument_is_named(caesar_mock, wrong: Callable[[CaesarMock], ob
     with pytest.raises(ValueError, match=told):
         wrong(caesar_mock)
     caesar_mock.reset()
+
+
+@pytest.mark.parametrize("function", [lambda: "Hi", lambda call, more: "Hi", Reply])
+def test_a_reply_function_takes_the_call(caesar_mock, function: Callable[..., object]):
+    with pytest.raises(TypeError, match="reply: expected a function that takes the call, got"):
+        caesar_mock.on().reply(function)
+
+
+@pytest.mark.parametrize("function", [lambda call: "Hi", lambda *calls: "Hi", str])
+def test_a_reply_function_may_be_any_that_takes_it(caesar_mock, function: Callable[..., object]):
+    caesar_mock.on().reply(function)
+
+
+def test_a_rule_that_a_reset_has_removed_is_left_alone(caesar_mock, ask):
+    old = caesar_mock.on(prompt="Hi").reply("old")
+    caesar_mock.reset()
+    new = caesar_mock.on(prompt="Hi").reply("new")
+    with pytest.raises(RuntimeError, match=r"test_slips.py:\d+ is not in force any more"):
+        old.times(1)
+    assert ask(caesar_mock, "Hi") == "new"
+    assert (old.used, len(old.requests), old.rules) == (0, 0, ())
+    assert (new.used, len(new.requests)) == (1, 1)
+    old.remove()
+    assert caesar_mock.rules == new.rules
 
 
 @pytest.mark.parametrize(
