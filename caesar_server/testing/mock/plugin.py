@@ -79,13 +79,17 @@ def caesar_mock(
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Add the requests to the report of a test that failed: the client saw only its own side."""
+    """Add the requests to the report of a test that failed: the client saw only its own side.
+
+    So it is if another fixture fails, or the mock's own at its end; once is enough.
+    """
     outcome = yield
     mock = item.stash.get(_MOCK, None)
     if mock is None:
         return
     report = outcome.get_result()
-    if report.when == "call" and report.failed:
+    if report.failed:
+        del item.stash[_MOCK]
         report.sections.append(("Requests to caesar_mock", mock.describe_requests()))
 
 

@@ -139,6 +139,35 @@ def test_another(caesar_mock):
     assert "unseen" not in shown
 
 
+def test_a_fixture_that_fails_shows_the_requests(run_suite):
+    result = run_suite(
+        """
+@pytest.fixture
+def before(caesar_mock):
+    ask(caesar_mock, "in the setup")
+    raise ValueError
+
+@pytest.fixture
+def after(caesar_mock):
+    yield
+    raise ValueError
+
+def test_setup(before):
+    pass
+
+def test_teardown(caesar_mock, after):
+    ask(caesar_mock, "in the call")
+
+def test_both(caesar_mock, after):
+    ask(caesar_mock, "shown once")
+    assert False
+""",
+        failed=True,
+    )
+    for prompt in ("in the setup", "in the call", "shown once"):
+        assert result.stdout.count(f"POST /compat/completions  '{prompt}'  200") == 1
+
+
 def test_what_the_test_cannot_see_is_an_error_at_its_end(run_suite):
     result = run_suite(
         """
