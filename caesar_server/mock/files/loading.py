@@ -43,7 +43,8 @@ def load_fixtures(*paths: Path) -> Fixtures:
     """Read files and folders.
 
     A folder stands for the files in it and in folders below whose names end in ``.yaml``, ``.yml``
-    or ``.json``, in alphabetical order; names that begin with a dot are left out.
+    or ``.json``, in alphabetical order; names that begin with a dot are left out, links are
+    followed.
 
     :raises FixturesError: with every problem of every file and its place.
     """
@@ -107,7 +108,8 @@ def find_files(root: Path) -> list[tuple[Path, str]]:
         # not `is_dir`, which hides why something cannot be looked at
         if not stat.S_ISDIR(root.stat().st_mode):
             return [(root, root.name)]
-        found = sorted(_walk(root), key=lambda pair: pair[1])
+        named = ((path, path.relative_to(root).as_posix()) for path in _walk(root))
+        found = sorted(named, key=lambda pair: pair[1])
     except OSError as error:
         raise failure(str(root), f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a null character
@@ -146,16 +148,23 @@ def stamp_of(path: Path) -> Stamp | None:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, str]]:
-    def give_up(error: OSError) -> None:
-        raise error
+def _walk(root: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Yield the files in a folder and in those below, links to others included.
 
-    for folder, folders, names in os.walk(root, onerror=give_up):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(folder, name)
-            if path.suffix.lower() in SUFFIXES and not name.startswith("."):
-                yield path, path.relative_to(root).as_posix()
+    :param above: the real paths of the folders around it, for a link may lead back to one.
+    """
+    real = os.path.realpath(root)
+    if real in above:
+        return
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            path = Path(entry.path)
+            if entry.is_dir():
+                yield from _walk(path, (*above, real))
+            elif path.suffix.lower() in SUFFIXES:
+                yield path
 
 
 def read_bytes(path: Path, name: str) -> bytes:

@@ -97,6 +97,19 @@ def test_a_folder(write_file: WriteFile, tmp_path: Path) -> None:
     assert [rule.id for rule in rules] == ["a.yml:n", "b.json:n", "sub/c.yaml:n"]
 
 
+def test_links_to_folders_are_followed_and_lead_nowhere_twice(
+    write_file: WriteFile, tmp_path: Path
+) -> None:
+    for name in ("shared/a.json", "own/b.json", "own/sub/c.json"):
+        write_file(name, '{"rules": [{"reply": "x", "name": "n"}]}')
+    own = tmp_path / "own"
+    (own / "common").symlink_to("../shared")
+    (own / "sub" / "back").symlink_to("..")
+    (tmp_path / "shared" / "own").symlink_to("../own")
+    rules = load_fixtures(own).rules
+    assert [rule.id for rule in rules] == ["b.json:n", "common/a.json:n", "sub/c.json:n"]
+
+
 def test_links_are_followed_as_a_config_map_has_them(write_file: WriteFile, tmp_path: Path) -> None:
     write_file("..2024/a.json", '{"Hello": "Hi"}')
     (tmp_path / "..data").symlink_to("..2024")
