@@ -24,7 +24,7 @@ from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import Reply
 from caesar_server.mock.model.rule import Rule
 from caesar_server.testing.mock.asking import Asked, as_filter, describe
-from caesar_server.testing.mock.checking import as_seconds, as_switch, as_whole
+from caesar_server.testing.mock.checking import as_paths, as_seconds, as_switch, as_whole
 from caesar_server.testing.mock.making import as_fallback, as_faults, make
 from caesar_server.testing.mock.rules import RuleBuilder
 
@@ -115,12 +115,12 @@ class CaesarMock:
         """All rules in the order in which they are tried: faults first, then replies."""
         return self._scope.rules
 
-    def load(self, path: str | Path) -> None:
-        """Add the rules of a fixture file, or of all in a folder; they replace those of before.
+    def load(self, *paths: str | Path) -> None:
+        """Add the rules of fixture files, or of all in folders; they replace those of before.
 
-        :raises Exception: naming file, line and field, if something in it is wrong.
+        :raises Exception: naming file, line and field, if something in them is wrong.
         """
-        load_into(self._scope, Path(path))
+        load_into(self._scope, *as_paths("load", paths))
 
     def reset(self, what: Literal["all", "journal", "counters"] = "all") -> None:
         """Begin anew.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 
@@ -48,3 +51,15 @@ def as_text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name}: expected a text, got {value!r}")
     return value
+
+
+def as_paths(name: str, value: Any) -> tuple[Path, ...]:
+    """Return one path, or several.
+
+    :raises ValueError: naming the argument, if it is none.
+    """
+    several = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    paths = tuple(value) if several else (value,)
+    if not paths or not all(isinstance(path, (str, PathLike)) for path in paths):
+        raise ValueError(f"{name}: expected a path, or a list of paths, got {value!r}")
+    return tuple(map(Path, paths))

@@ -32,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARKER}(strict=, seed=, fallback=, pacing=, faults=, fixtures=): how the fixture "
-        "caesar_mock answers in this test; fixtures is a path from the folder of the test's file",
+        "caesar_mock answers in this test; fixtures is a path, or a list of paths, from the folder "
+        "of the test's file",
     )
 
 
@@ -65,12 +66,15 @@ def caesar_mock(
     At the end it raises what the test could not see: an assertion that failed in a reply function,
     an ``on(...)`` without a reply.  If the test fails, the report lists the requests.
     """
+    from caesar_server.testing.mock.checking import as_paths
+
     options = _marked(request.node)
     name = caesar_mock_server.free_name(_scope_name(request.node.nodeid))
     with caesar_mock_server.scope(name) as mock:
         fixtures = options.pop("fixtures", None)
         if fixtures is not None:
-            mock.load(Path(request.node.path).parent / fixtures)
+            folder = Path(request.node.path).parent
+            mock.load(*(folder / path for path in as_paths("fixtures", fixtures)))
         for option, value in options.items():
             setattr(mock, option, value)
         request.node.stash[_MOCK] = mock

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from caesar_server.mock.scopes import Scopes, check_scope_name
 from caesar_server.settings import Settings
 from caesar_server.testing.live import LiveServer
 from caesar_server.testing.mock.caesar_mock import CaesarMock
-from caesar_server.testing.mock.checking import as_switch, as_text, as_whole
+from caesar_server.testing.mock.checking import as_paths, as_switch, as_text, as_whole
 from caesar_server.testing.mock.making import as_fallback, as_faults, make
 
 #: As many requests at once as the setting allows: 200 parallel tests are nothing special, and a
@@ -120,7 +119,7 @@ class MockServer:
 
 def mock_server(
     *,
-    fixtures: str | Path | None = None,
+    fixtures: str | Path | Sequence[str | Path] | None = None,
     strict: bool | None = None,
     seed: int | None = None,
     fallback: Literal["echo", "error"] | Reply | Mapping[str, Any] | None = None,
@@ -139,7 +138,7 @@ def mock_server(
     Neither environment nor files of the machine have a say in it, and any API key is taken.  What
     is given wins over what the fixture files say.
 
-    :param fixtures: a file with rules, or a folder of such files.
+    :param fixtures: a file with rules, a folder of such files, or several of them.
     :param strict: whether a request that no rule answers is a 404.
     :param seed: what ids, times, jitter and chances are drawn from.
     :param fallback: what such a request gets: ``echo`` (its prompt), ``error`` or a reply.
@@ -158,21 +157,18 @@ def mock_server(
         "faults": None if faults is None else as_faults(faults),
     }
     manner = {name: value for name, value in given.items() if value is not None}
-    if fixtures is not None and not isinstance(fixtures, (str, PathLike)):
-        raise ValueError(f"fixtures: expected a path, got {fixtures!r}")
+    paths = () if fixtures is None else as_paths("fixtures", fixtures)
     as_whole("port", port, 0)
     found = _settings({} if settings is None else settings, as_text("host", host))
     for name in _MANNER.keys() & (settings or {}).keys():
         manner.setdefault(_MANNER[name], getattr(found, name))
     try:
-        return MockServer(make_scopes(found, manner, fixtures), found, host=host, port=port)
+        return MockServer(make_scopes(found, manner, paths), found, host=host, port=port)
     except SettingsError as error:
         raise ValueError("; ".join(f"settings: {problem}" for problem in error.problems)) from error
 
 
-def make_scopes(
-    settings: Settings, manner: Mapping[str, Any], fixtures: str | Path | None
-) -> Scopes:
+def make_scopes(settings: Settings, manner: Mapping[str, Any], fixtures: Sequence[Path]) -> Scopes:
     """Return the scopes of a server.
 
     :param manner: what was given, which wins over what the fixture files say.
@@ -180,8 +176,8 @@ def make_scopes(
     """
     scopes = Scopes.of(settings)
     scopes.set_manner(replace(scopes.manner, **manner))
-    if fixtures is not None:
-        load_into(scopes, Path(fixtures), over=manner)
+    if fixtures:
+        load_into(scopes, *fixtures, over=manner)
     return scopes
 
 

@@ -470,7 +470,7 @@ def test_the_environment_for_a_program_of_its_own(caesar_mock):
         ({"seed": True}, "seed: expected a whole number, got True"),
         ({"port": "x"}, "port: expected a whole number of 0 or more, got 'x'"),
         ({"host": 5}, "host: expected a text, got 5"),
-        ({"fixtures": 5}, "fixtures: expected a path, got 5"),
+        ({"fixtures": 5}, "fixtures: expected a path, or a list of paths, got 5"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_listens(options, words):

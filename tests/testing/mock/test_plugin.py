@@ -97,14 +97,26 @@ def test_its_own(caesar_mock):
 @pytest.mark.caesar_mock(fixtures="answers.json")
 def test_a_file(caesar_mock):
     assert ask(caesar_mock) == "from the file"
+
+@pytest.mark.caesar_mock(fixtures=["answers.json", "others.json"])
+def test_files(caesar_mock):
+    assert [ask(caesar_mock), ask(caesar_mock, "Ho")] == ["from the file", "from another"]
 """,
-        files={"answers.json": '{"Hi": "from the file"}'},
+        files={
+            "answers.json": '{"Hi": "from the file"}',
+            "others.json": '{"Ho": "from another"}',
+        },
     )
 
 
 @pytest.mark.parametrize(
     ("marker", "words"),
-    [("sed=3", "not sed"), ("True", "named values only"), ("fallback='shrug'", "fallback")],
+    [
+        ("sed=3", "not sed"),
+        ("True", "named values only"),
+        ("fallback='shrug'", "fallback"),
+        ("fixtures=3", "fixtures: expected a path, or a list of paths, got 3"),
+    ],
 )
 def test_a_wrong_marker_is_an_error_of_the_test(run_suite, marker, words):
     code = f"@pytest.mark.caesar_mock({marker})\ndef test_it(caesar_mock): pass\n"
