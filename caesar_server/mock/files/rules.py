@@ -25,6 +25,8 @@ from caesar_server.mock.model.rule import Condition, Rule
 SETTINGS = ("seed", "fallback", "strict", "pacing", "faults")
 #: Fields of a fault that every kind has.
 EVERYWHERE = frozenset({"kind", "probability"})
+#: Keys of a file that begin so are left alone: a place for what anchors stand for.
+LEFT_ALONE = "x-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,11 @@ def _rules_file(document: Document, problems: list[Problem]) -> Content:
     settings, found = read_settings(data)
     problems += found
     # the shape of the whole file but for what is looked at one by one
-    rest = {key: value for key, value in data.items() if key not in settings}
+    rest = {
+        key: value
+        for key, value in data.items()
+        if key not in settings and not key.startswith(LEFT_ALONE)
+    }
     problems += read({**rest, "rules": []}, RulesData)[1]
     rules: list[Rule] = []
     names: set[str] = set()

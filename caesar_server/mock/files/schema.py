@@ -15,7 +15,7 @@ import msgspec
 
 from caesar_server.mock.faults import KINDS, Kind
 from caesar_server.mock.files.document import ACTIONS, AnyReply, RulesData
-from caesar_server.mock.files.rules import EVERYWHERE
+from caesar_server.mock.files.rules import EVERYWHERE, LEFT_ALONE
 from caesar_server.mock.files.when_schema import when_definitions
 
 Json = dict[str, Any]
@@ -54,6 +54,7 @@ def definitions(ref_prefix: str = "#/$defs/") -> Json:
         "additionalProperties": reply,
     }
     described = {name: _described(schema) for name, schema in found.items()}
+    described["RulesData"]["patternProperties"] = {f"^{LEFT_ALONE}": {}}
     _tell_rule(described["RuleData"])
     _tell_reply(described["Reply"])
     _tell_fault(described["Fault"])

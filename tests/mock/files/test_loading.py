@@ -97,6 +97,22 @@ def test_a_folder(write_file: WriteFile, tmp_path: Path) -> None:
     assert [rule.id for rule in rules] == ["a.yml:n", "b.json:n", "sub/c.yaml:n"]
 
 
+def test_what_anchors_stand_for_may_be_written_beside_the_rules(
+    write_file: WriteFile, tmp_path: Path
+) -> None:
+    write_file(
+        "a.yaml",
+        """
+x-usual: &usual {text: Hello, chunks: 2}
+rules:
+- reply: *usual
+- reply: {<<: *usual, chunks: 3}
+""",
+    )
+    replies = [rule.replies[0] for rule in load_fixtures(tmp_path).rules]
+    assert replies == [Reply(text="Hello", chunks=2), Reply(text="Hello", chunks=3)]
+
+
 def test_links_to_folders_are_followed_and_lead_nowhere_twice(
     write_file: WriteFile, tmp_path: Path
 ) -> None:

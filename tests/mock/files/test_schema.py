@@ -57,6 +57,7 @@ GOOD: dict[str, Any] = {
     "prompts": {"Hello": "Hi", "Fail": {"error": {"message": "no", "status": 429}}},
     "a prompt called rules": {"rules": "The rules are simple."},
     "nothing": {"rules": []},
+    "a place for anchors": {"x-usual": {"any": ["thing"]}, "x-": 1, "rules": []},
     "whole": {
         "$schema": "fixtures.schema.json",
         "seed": 7,
@@ -98,6 +99,7 @@ BAD: dict[str, Any] = {
     "a text": "rules",
     "nothing": None,
     "unknown field": {"rules": [], "seeds": 1},
+    "x- in a rule": {"rules": [{"reply": "a", "x-usual": 1}]},
     "rules not a list": {"rules": {"a": {"b": 1}}},
     "no action": {"rules": [{"when": {}}]},
     "two actions": {"rules": [{"reply": "a", "fault": {"kind": "reset"}}]},
