@@ -56,7 +56,10 @@ class CaesarMock:
         self._failures: list[Exception] = []
 
     def __repr__(self) -> str:
-        return f"<CaesarMock {self.base_url}>"
+        try:
+            return f"<CaesarMock {self.base_url}>"
+        except RuntimeError:  # a repr that raises hides what a failed test shows
+            return f"<CaesarMock {scope_prefix(self.name) or '/'}, not running>"
 
     # -- where it is
 

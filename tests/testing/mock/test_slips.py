@@ -173,3 +173,17 @@ def test_nobody_can_tell_what_is_not_kept(ask):
         mock.assert_requested(prompt="b", times=1)
         mock.assert_not_requested(prompt="a")
         mock.assert_all_matched()
+
+
+def test_a_mock_that_has_ended_can_still_be_shown(ask):
+    with mock_server() as mock:
+        ask(mock, "Hi")
+        other = mock.scope("blue")
+        assert repr(mock) == f"<CaesarMock {mock.base_url}>"
+    assert (repr(mock), repr(other)) == (
+        "<CaesarMock /, not running>",
+        "<CaesarMock /t/blue, not running>",
+    )
+    assert "'Hi'  200" in mock.describe_requests()
+    with pytest.raises(RuntimeError, match="not running"):
+        mock.base_url  # noqa: B018 - what it raises is the test
