@@ -126,6 +126,20 @@ class Scopes:
                 scope = self._scopes[name] = self._new(name)
             return scope
 
+    def make(self, wanted: str) -> Scope:
+        """Make a scope and return it: called ``wanted``, with a number behind it if there is one.
+
+        :raises ScopesFullError: as :meth:`get`.
+        :raises ValueError: as :meth:`get`.
+        """
+        with self._lock:
+            name, number = wanted, 1
+            while name in self._scopes:
+                number += 1
+                name = f"{wanted}-{number}"
+            scope = self._scopes[name] = self._new(name)
+            return scope
+
     def find(self, name: str) -> Scope | None:
         """Return the scope of this name, if there is one already."""
         return self._scopes.get(name)

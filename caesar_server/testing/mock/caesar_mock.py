@@ -332,7 +332,7 @@ class CaesarMock:
         return self._server.scope(name)
 
     def free_name(self, wanted: str) -> str:
-        """Return ``wanted``, with a number behind it if a scope of the server is called so already.
+        """Make a scope called ``wanted``, with a number behind it if there is one; return its name.
 
         The fixture ``caesar_mock`` asks for it: an own ``caesar_mock_server`` may yield a mock.
         """

@@ -78,12 +78,11 @@ class MockServer:
         return CaesarMock(self, self._scopes.get(check_scope_name(as_text("scope", name))))
 
     def free_name(self, wanted: str) -> str:
-        """Return ``wanted``, with a number behind it if a scope is called so already."""
-        name, number = wanted, 1
-        while self._scopes.find(name) is not None:
-            number += 1
-            name = f"{wanted}-{number}"
-        return name
+        """Return ``wanted``, with a number behind it if a scope is called so already.
+
+        The scope is made, so nobody who asks at the same time is given the same name.
+        """
+        return self._scopes.make(wanted).name
 
     def give_up(self, name: str) -> None:
         """Remove a scope with all that is in it; that without a name is emptied."""

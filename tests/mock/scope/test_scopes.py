@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,6 +70,16 @@ def test_another_manner_reaches_old_and_new_scopes() -> None:
         True,
         Manner(strict=True),
     )
+
+
+def test_who_asks_for_a_new_scope_shares_it_with_nobody() -> None:
+    scopes = Scopes(limit=40)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(scopes.make, ["a"] * 39))
+    assert {scope.name for scope in made} == {"a", *(f"a-{number}" for number in range(2, 40))}
+    assert all(scopes.find(scope.name) is scope for scope in made)
+    with pytest.raises(ScopesFullError):
+        scopes.make("a")
 
 
 def test_a_scope_is_removed_and_the_default_one_emptied() -> None:
