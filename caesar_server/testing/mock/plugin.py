@@ -7,13 +7,13 @@ hide the server's own lines from coverage.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from caesar_server.testing.mock.naming import scope_name
 
 if TYPE_CHECKING:
     from caesar_server.testing.mock.caesar_mock import CaesarMock
@@ -24,7 +24,6 @@ MARKER = "caesar_mock"
 _SETTABLE = ("strict", "seed", "fallback", "pacing", "faults")
 #: The mocks of a test, for the report if it fails.
 _MOCK = pytest.StashKey["CaesarMock"]()
-_LONGEST_SLUG = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,7 +68,8 @@ def caesar_mock(
     from caesar_server.testing.mock.checking import as_paths
 
     options = _marked(request.node)
-    name = caesar_mock_server.free_name(_scope_name(request.node.nodeid))
+    node_id = request.node.nodeid
+    name = caesar_mock_server.free_name(scope_name(node_id, node_id.rpartition("::")[2]))
     with caesar_mock_server.scope(name) as mock:
         fixtures = options.pop("fixtures", None)
         if fixtures is not None:
@@ -115,10 +115,3 @@ def _check_names(item: pytest.Item, given: Mapping[str, object]) -> None:
         raise pytest.UsageError(
             f"{item.nodeid}: {MARKER} takes {', '.join(known)}, not {', '.join(unknown)}"
         )
-
-
-def _scope_name(node_id: str) -> str:
-    """Return a name for a test's scope: legible, and the same in each run, as ids depend on it."""
-    slug = re.sub(r"[^A-Za-z0-9_]+", "-", node_id.rpartition("::")[2]).strip("-")
-    digest = hashlib.sha256(node_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{slug[:_LONGEST_SLUG]}-{digest}"

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from caesar_server.testing.mock.caesar_mock import CaesarMock
+from caesar_server.testing.mock.naming import LONGEST_SLUG, scope_name
 from caesar_server.testing.mock.server import MockServer, mock_server
 
 
@@ -41,7 +42,11 @@ class CaesarMockMixin:
     def setUp(self) -> None:
         """Make the mock of the test."""
         super().setUp()  # type: ignore[misc]
-        name = self.id().rpartition(".")[2]  # type: ignore[attr-defined]
+        test_id = self.id()  # type: ignore[attr-defined]
+        name = test_id.rpartition(".")[2]
+        # tests that a library makes of parameters may be called anything
+        if not (name.isascii() and name.isidentifier() and len(name) <= LONGEST_SLUG):
+            name = scope_name(test_id, name)
         server = self.caesar_mock_server
         self.caesar_mock = server.scope(server.free_name(name))
         # the last one that is added is the first one that is done: check, then close

@@ -255,7 +255,7 @@ def loaded():
 
 def test_it():
     own = {"caesar_server.testing", "caesar_server.testing.mock",
-           "caesar_server.testing.mock.plugin"}
+           "caesar_server.testing.mock.naming", "caesar_server.testing.mock.plugin"}
     assert set(loaded()) <= own
     assert "flask" not in sys.modules
 """

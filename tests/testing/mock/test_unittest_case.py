@@ -64,6 +64,19 @@ def test_each_test_has_a_mock_of_its_own():
     assert (result.testsRun, words(result)) == (3, "")
 
 
+def test_a_test_may_be_called_anything():
+    class Parameters(CaesarMockMixin, unittest.TestCase):
+        __test__ = False
+
+    def ask_it(self):
+        assert ask(self.caesar_mock) == "Hi"
+
+    for name in ("test_a/b", "test_3.14", "test_" + "x" * 300, "test_é"):
+        setattr(Parameters, name, ask_it)
+    result = run(Parameters)
+    assert (result.testsRun, words(result)) == (4, "")
+
+
 def test_what_the_test_cannot_see_is_an_error_at_its_end():
     result = run(Careless)
     assert "says when, but not what" in words(result)
