@@ -179,7 +179,7 @@ class Settings:
     )
     graceful_timeout_s: float = option(
         30.0,
-        help="How long running requests may go on when the server is reloaded or told to stop.",
+        help="How long requests and jobs may go on when the server is reloaded or told to stop.",
         unit="s",
         minimum=1,
         maximum=3600,
@@ -193,7 +193,7 @@ class Settings:
     )
     max_requests: int = option(
         0,
-        help="Requests after which a worker is replaced, give or take a tenth; 0: never.",
+        help="Requests until a worker is replaced, twice as many while jobs run; 0: never.",
         minimum=0,
         maximum=1_000_000_000,
     )

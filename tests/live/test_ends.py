@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -91,6 +92,57 @@ def test_max_requests_replaces_a_worker_without_losing_a_request(start, read):
     server.wait(third_worker_answers)
     assert is_proper_end(read(stream))
     assert "SIGABRT" not in server.log
+
+
+def ended_job(server: Any, job_id: str) -> Any:
+    """Return a job once it has ended."""
+
+    def look() -> Any:
+        with contextlib.suppress(OSError):  # between two workers
+            _, job = server.request("GET", f"/research/{job_id}")
+            return job["status"] in ("completed", "failed") and job
+        return None
+
+    return server.wait(look)
+
+
+def begin_job(server: Any) -> str:
+    """Begin a job that takes a second, without a connection that waits for it; return its id."""
+    _, job = server.request("POST", "/research", {"query": "x", "model": "slow"})
+    server.wait(lambda: any("began" in line for line in server.journal))
+    return job["id"]
+
+
+def test_sighup_lets_jobs_end_that_no_client_waits_for(start, tmp_path):
+    server = start("--graceful-timeout-s", "20", "--store", f"sqlite:///{tmp_path}/jobs.sqlite3")
+    job_id = begin_job(server)
+    (old,) = server.workers()
+    server.signal(signal.SIGHUP)
+    job = ended_job(server, job_id)
+    assert (job["status"], job["content"]) == ("completed", f"from {old}")
+    server.wait(lambda: old not in server.workers())
+
+
+def test_sigterm_lets_jobs_end_that_no_client_waits_for(start, tmp_path):
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.sqlite3")
+    server = start("--graceful-timeout-s", "20", *store)
+    job_id = begin_job(server)
+    server.signal(signal.SIGTERM)
+    assert server.process.wait(15) == 0
+    job = ended_job(start(*store), job_id)
+    assert job["status"] == "completed"
+
+
+def test_max_requests_does_not_cost_a_job(start, tmp_path):
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.sqlite3")
+    server = start("--graceful-timeout-s", "20", "--max-requests", "5", *store)
+    (old,) = server.workers()
+    job_id = begin_job(server)
+    for _ in range(6):
+        server.request("GET", f"/research/{job_id}")
+    assert server.workers() == {old}, "its successor would have come once it was gone"
+    assert ended_job(server, job_id)["status"] == "completed"
+    server.wait(lambda: server.answers() and old not in server.workers())
 
 
 def test_a_killed_worker_is_replaced_and_the_streams_of_the_other_live_on(start):

@@ -116,6 +116,18 @@ def test_granian_reads_the_settings_again_on_sighup_and_ends_streams_properly(st
 
 
 @on_granian
+def test_granian_lets_jobs_end_that_no_client_waits_for(start, tmp_path):
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.sqlite3")
+    server = start("--graceful-timeout-s", "20", *store)
+    _, job = server.request("POST", "/research", {"query": "x", "model": "slow"})
+    server.wait(lambda: any("began" in line for line in server.journal))
+    server.signal(signal.SIGTERM)
+    assert server.process.wait(15) == 0
+    status, body = start(*store).request("GET", f"/research/{job['id']}")
+    assert (status, body["status"]) == (200, "completed")
+
+
+@on_granian
 def test_granian_refuses_bad_settings_in_one_line(start, tmp_path):
     with pytest.raises(AssertionError, match="the server ended with"):
         start("--heartbeat-s", "soon", "--cors-origins", "here")

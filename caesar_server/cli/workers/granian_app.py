@@ -9,13 +9,14 @@ import logging
 import os
 import signal
 import threading
+import time
 from multiprocessing.util import Finalize
 
 from flask import Flask
 
 from caesar_server import app as wiring
 from caesar_server.cli.startup import check_settings, read_settings
-from caesar_server.cli.workers.manners import grace_s
+from caesar_server.cli.workers.manners import grace_s, let_runs_end
 from caesar_server.errors import SettingsError
 from caesar_server.store.opening import prepare_store
 from caesar_server.web.observing.logs import configure_logging
@@ -50,10 +51,17 @@ def create_app() -> Flask:
     except SettingsError as error:
         raise SystemExit(f"caesar-server: {error}") from error
     # A worker is a process of multiprocessing, which leaves out what atexit knows.
-    Finalize(None, services.close, exitpriority=0)
+    Finalize(None, _finish, (services,), exitpriority=0)
     _drain_at_the_end(services)
     services.start()
     return app
+
+
+def _finish(services: Services) -> None:
+    """Let runs end for which no client holds a connection, then close all parts."""
+    until = time.monotonic() + services.settings.graceful_timeout_s
+    let_runs_end(services, until, lambda: None)
+    services.close()
 
 
 def _drain_at_the_end(services: Services) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 import uuid
 from collections.abc import Callable
 from http import HTTPStatus
@@ -15,6 +17,10 @@ from caesar_server.contract.errors import ErrorInfo
 from caesar_server.errors import BadRequestError
 from caesar_server.settings import Settings
 from caesar_server.web.errors import error_object
+from caesar_server.web.services import Services
+
+#: How often a worker that is to end looks whether its last run has ended, in seconds.
+_LOOK_S = 0.1
 
 
 class Manners:
@@ -33,8 +39,12 @@ class Manners:
     #: off.  gunicorn waits for ever, so a few dozen such clients would hold all threads.
     patience_s: ClassVar[float] = 60.0
 
-    #: gunicorn's logger; the worker below sets it.
+    #: gunicorn's logger and settings, and the number of requests so far; the worker below sets
+    #: them.
     log: Any
+    cfg: Any
+    nr: int
+    notify: Callable[[], None]
 
     @property
     def alive(self) -> bool:
@@ -47,8 +57,34 @@ class Manners:
         if ends:
             self.begin_to_end()
 
+    @property
+    def max_requests(self) -> int:
+        """After how many requests gunicorn replaces the worker; up to twice as many while it runs.
+
+        A worker that ends takes no requests, and gunicorn begins its successor only once it is
+        gone: with one worker nobody would answer for as long as its runs may go on.
+        """
+        most = self._max_requests
+        if self.nr < most or self.nr >= 2 * most:
+            return most
+        services = services_of(self)
+        return sys.maxsize if services is not None and services.runner.running else most
+
+    @max_requests.setter
+    def max_requests(self, value: int) -> None:
+        self._max_requests = value
+
+    def run(self) -> None:
+        """Serve until told to end; then let runs end for which no client holds a connection."""
+        super().run()  # type: ignore[misc]
+        services = services_of(self)
+        # else the master is gone, and nothing was told to end
+        if services is not None and not self.alive:
+            let_runs_end(services, self._ended_at + self.cfg.graceful_timeout, self.notify)
+
     def begin_to_end(self) -> None:
         """Give what runs ``grace_s`` seconds.  May be called in a signal handler."""
+        self._ended_at = time.monotonic()
         services = services_of(self)
         if services is not None:
             self.in_background(services.runner.drain, self.grace_s)
@@ -72,6 +108,16 @@ class Manners:
             util.write_nonblock(client, _refusal(exc))
         except OSError as error:
             self.log.debug("the client did not wait for the refusal: %s", error)
+
+
+def let_runs_end(services: Services, until: float, while_waiting: Callable[[], object]) -> None:
+    """Return when nothing runs any more, or at the time ``until`` of the monotonic clock.
+
+    :param while_waiting: called again and again meanwhile.
+    """
+    while services.runner.running and time.monotonic() < until:
+        while_waiting()
+        time.sleep(_LOOK_S)
 
 
 def grace_s(settings: Settings) -> float:
