@@ -29,6 +29,10 @@ MAX_PARTS = 20
 _MAX_HEAD_BYTES = 16 * 1024
 _MAX_BOUNDARY_BYTES = 200
 _BACKSLASH = re.compile(r"\\([\\\"])?")
+_NO_BEGINNING = (
+    "The form does not begin with the boundary that the Content-Type header names; HTTP clients "
+    "make both if they are left to"
+)
 _UNENCODED = ("", "7bit", "8bit", "binary")
 
 
@@ -72,6 +76,8 @@ def form_events(
     with closing(_pieces(request, max_bytes, patience_s)) as pieces:
         for piece in pieces:
             yield from _events(decoder, piece)
+    if decoder.state is State.PREAMBLE:
+        raise MalformedBodyError(_NO_BEGINNING)
     if decoder.state is not State.EPILOGUE:
         raise MalformedBodyError(
             "The form is cut off: its end, the boundary of the Content-Type header between two "
@@ -172,7 +178,7 @@ def _events(decoder: MultipartDecoder, piece: bytes) -> Iterator[FormEvent]:
 
 def _too_much(state: State) -> str:
     if state is State.PREAMBLE:
-        return "The form does not begin with the boundary that the Content-Type header names"
+        return _NO_BEGINNING
     where = "after the end of the form" if state is State.EPILOGUE else "in the head of a part"
     return f"There is too much {where}"
 
