@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.parse
 import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
@@ -85,15 +86,20 @@ def test_it_is_html_that_may_load_nothing_from_elsewhere(app: Flask) -> None:
     assert client.get("/docs").content_type == "text/html; charset=utf-8"
 
 
-def test_all_that_it_links_to_is_served_here(app: Flask, page: Page) -> None:
+@pytest.mark.parametrize("path", ["/docs", "/docs/"])
+@pytest.mark.parametrize("prefix", ["", "/behind/a/proxy"])
+def test_all_that_it_links_to_is_served_here(app: Flask, path: str, prefix: str) -> None:
+    """Also where a proxy takes the beginning of each path away."""
     client = app.test_client()
+    page = Page(client.get(path).text)
     assert len(page.links) > 10
     for link in page.links:
         if link.startswith("#"):
             assert link[1:] in page.ids
         else:
-            assert link.startswith("/")
-            with client.get(link) as reply:
+            asked = urllib.parse.urljoin(prefix + path, link)
+            assert asked.startswith(f"{prefix}/")
+            with client.get(asked.removeprefix(prefix)) as reply:
                 assert reply.status_code == 200
 
 

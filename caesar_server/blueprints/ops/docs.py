@@ -62,6 +62,10 @@ class DocsViews:
             info=document["info"],
             sections=page_sections(document, request.root_url.rstrip("/")),
             prose=prose,
+            # Relative to the page, or they would be lost behind a proxy that serves this under a
+            # path of its own and takes that away.
+            here="" if request.path.endswith("/") else "docs/",
+            above="../" if request.path.endswith("/") else "",
         )
         return _guarded(Response(page, mimetype="text/html"))
 
