@@ -63,6 +63,8 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     def read_again() -> Settings:
         again = read_settings(config, given)
         _check(again, reload)
+        # perhaps another one: without tables no new worker would begin, and the old ones go
+        _prepare_store(again)
         return again.settings
 
     _run(settings, listener, read_again, reload)

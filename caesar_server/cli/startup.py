@@ -17,6 +17,7 @@ from caesar_server.registry import KNOWN_BACKENDS, Registry, nearest
 from caesar_server.settings import (
     LoadedSettings,
     Settings,
+    check_allowed_hosts,
     check_exposure,
     check_host,
     check_origins,
@@ -24,7 +25,10 @@ from caesar_server.settings import (
     has_password,
     load_settings,
 )
+from caesar_server.store.blobs.opening import check_files
 from caesar_server.web.access.keyring import configured_keys
+from caesar_server.web.api_version.known import known_versions
+from caesar_server.web.api_version.negotiation import default_version
 from caesar_server.web.limiting.rates import check_limits
 from caesar_server.web.observing.logs import TextFormatter, is_json
 
@@ -84,8 +88,19 @@ def check_settings(settings: Settings) -> list[str]:
     keys = configured_keys(settings)
     check_exposure(settings, has_keys=keys is not None)
     check_origins(settings)
+    check_allowed_hosts(settings)
     _check_sharing(settings)
+    check_app(settings)
     return [*check_limits(settings, keys or ()), *_missing_files(settings)]
+
+
+def check_app(settings: Settings) -> None:
+    """Refuse what an app is refused for: a worker that cannot make one ends the whole server.
+
+    :raises SettingsError: naming the setting.
+    """
+    default_version(known_versions(), settings.api_version)
+    check_files(settings)
 
 
 def _check_sharing(settings: Settings) -> None:

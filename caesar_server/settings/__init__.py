@@ -5,6 +5,7 @@ page.  Nothing else in the package reads the environment.
 """
 
 from caesar_server.settings.checks import (
+    check_allowed_hosts,
     check_exposure,
     check_host,
     check_origins,
@@ -35,6 +36,7 @@ __all__ = [
     "LoadedSettings",
     "ModelRoute",
     "Settings",
+    "check_allowed_hosts",
     "check_exposure",
     "check_host",
     "check_origins",

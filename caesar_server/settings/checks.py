@@ -8,6 +8,8 @@ import re
 from caesar_server.errors import SettingsError
 from caesar_server.settings.definition import Settings
 
+# one name, or with a dot before it all below it
+_HOST_NAME = re.compile(r"\[[0-9a-f:.]+\]|\.?[^][:/@?#*\s.][^][:/@?#*\s]*", re.IGNORECASE)
 # what browsers send as Origin: no path, no final slash, nothing in capitals
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -76,6 +78,22 @@ def check_origins(settings: Settings) -> None:
         'small letters and without a path, or "*"'
         for origin in settings.cors_origins
         if origin != "*" and not _ORIGIN.fullmatch(origin)
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def check_allowed_hosts(settings: Settings) -> None:
+    """Refuse ``allowed_hosts`` that no ``Host`` header would ever be found equal to.
+
+    :raises SettingsError: naming each of them.
+    """
+    problems = [
+        f"allowed_hosts: {name!r} is no name of a host; expected one alone, such as "
+        "api.example or [::1], or .example for all names below it: without scheme, port and path; "
+        "with API keys and an empty list every name is answered"
+        for name in settings.allowed_hosts
+        if not _HOST_NAME.fullmatch(name)
     ]
     if problems:
         raise SettingsError(problems)

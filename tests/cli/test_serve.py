@@ -111,6 +111,51 @@ def test_hangup_replaces_the_workers_behind_the_same_port(start, folder) -> None
     assert len(list(folder.glob("closed-*"))) == 2
 
 
+#: What no app can be made of, with a word of the sentence that says so.
+UNFIT = [
+    ('api_version = "soon"', "2025-08-08 or 2025-11-27"),
+    ('files = "http://files.example"', "files: expected a directory"),
+    ('files = "s3://files"\ns3_endpoint_url = "here"', "s3_endpoint_url: expected http"),
+    ('allowed_hosts = ["*"]', "allowed_hosts: '\\*' is no name"),
+]
+
+
+def test_a_hangup_with_settings_that_do_not_fit_leaves_the_server_as_it_was(start, folder) -> None:
+    server = start(*SERVE)
+    answer(server.url)
+    (folder / "caesar-server.toml").write_text(UNFIT[0][0])
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"the settings stay as they were: file .*caesar-server.toml: api_version: ")
+    server.wait_for(r"Worker exiting")
+    assert answer(server.url) == "Hello"
+    assert server.stop() == 0
+
+
+def test_a_hangup_makes_the_tables_of_another_store(start, folder) -> None:
+    settings = folder / "caesar-server.toml"
+    settings.write_text('store = "sqlite:///one.sqlite3"')
+    server = start(*SERVE, CAESAR_SERVER_STORE="")
+    answer(server.url)
+    settings.write_text('store = "sqlite:///caesar-server.toml/jobs.sqlite3"')
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"the settings stay as they were: file .*caesar-server.toml: store: the file ")
+    settings.write_text('store = "sqlite:///other.sqlite3"')
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"(?s)(Worker exiting.*){2}")
+    assert get(f"{server.url}/research")["data"] == []
+    assert (folder / "other.sqlite3").exists()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize(("line", "words"), UNFIT)
+def test_settings_that_do_not_fit_are_told_before_anything_listens(run, folder, line, words):
+    (folder / "caesar-server.toml").write_text(line)
+    result = run("serve", "--port", "0")
+    assert result.exit_code == 2
+    assert re.search(f"file .*caesar-server.toml: .*{words}", result.stderr)
+    assert "Serving on" not in result.stderr
+
+
 def test_taken_port_is_told_at_once_in_one_line(start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

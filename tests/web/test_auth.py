@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from caesar_server.settings import Settings
+from caesar_server.errors import SettingsError
+from caesar_server.settings import Settings, check_allowed_hosts
 from caesar_server.testing import LiveServer
 from caesar_server.web.access.auth import OPEN_PATHS
 from caesar_server.web.access.keys import generate_key, hash_key
@@ -158,6 +159,19 @@ def test_the_host_is_checked_only_as_long_as_no_key_is(serve_app, key_maker) -> 
     served.clock.advance(1)
     assert served.client.get("/compat/models", headers=elsewhere | bearer(key)).status_code == 200
     assert served.client.get("/compat/models", headers=elsewhere).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["api.example", ".example", "[::1]", "10.0.0.7", "API.example"])
+def test_names_that_can_be_allowed(name: str) -> None:
+    check_allowed_hosts(Settings(allowed_hosts=(name,)))
+
+
+@pytest.mark.parametrize(
+    "name", ["*", "*.example", "https://api.example", "api.example:8000", "api.example/", "::1", ""]
+)
+def test_names_that_no_host_header_has_are_refused(serve_app, name: str) -> None:
+    with pytest.raises(SettingsError, match="allowed_hosts"):
+        serve_app(allowed_hosts=("api.example", name))
 
 
 def test_allowed_hosts_hold_with_keys_too(serve_app, key_maker) -> None:

@@ -17,6 +17,7 @@ import click
 from caesar_server.cli.jobs.opened import check_database, located
 from caesar_server.cli.startup import (
     announce,
+    check_app,
     config_option,
     find_backends,
     read_settings,
@@ -101,6 +102,7 @@ def _prepare(loaded: LoadedSettings) -> None:
     if loaded.settings.strict_plugins:
         registry.load_all(open_backends=False)
     with located(loaded):
+        check_app(loaded.settings)
         prepare_store(loaded.settings)
 
 

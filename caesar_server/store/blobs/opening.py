@@ -38,6 +38,14 @@ def open_blobs(settings: Settings) -> BlobStore:
     return NowhereBlobs(Path(os.devnull, "none"))
 
 
+def check_files(settings: Settings) -> None:
+    """Refuse what :func:`open_blobs` would refuse.
+
+    :raises SettingsError: likewise.
+    """
+    open_blobs(settings).close()
+
+
 def _named(files: str, endpoint_url: str | None) -> BlobStore:
     if not files.startswith(_S3):
         if not files.strip() or "://" in files:

@@ -44,11 +44,7 @@ def register(app: Flask, versions: Versions, default_date: str | None) -> None:
     :param default_date: the version of requests for which nobody names one; None: the newest.
     :raises SettingsError: if that one is not known.
     """
-    default = versions.newest if default_date is None else versions.find(default_date)
-    if default is None:
-        raise SettingsError(
-            [f"api_version: {default_date!r} is not known; take {' or '.join(versions.dates)}"]
-        )
+    default = default_version(versions, default_date)
     app.extensions[_EXTENSION] = _Offer(versions, default)
 
     @app.before_request
@@ -65,6 +61,20 @@ def register(app: Flask, versions: Versions, default_date: str | None) -> None:
     def show_version(response: Response) -> Response:
         response.headers[HEADER] = current_version().date
         return response
+
+
+def default_version(versions: Versions, date: str | None) -> Version:
+    """Return the version of requests for which nobody names one.
+
+    :param date: the setting; None: the newest.
+    :raises SettingsError: if that one is not known.
+    """
+    default = versions.newest if date is None else versions.find(date)
+    if default is None:
+        raise SettingsError(
+            [f"api_version: {date!r} is not known; take {' or '.join(versions.dates)}"]
+        )
+    return default
 
 
 def asked_version() -> Version | None:

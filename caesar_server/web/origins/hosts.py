@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from flask import Flask
 
 from caesar_server.errors import ForbiddenHostError
-from caesar_server.settings import Settings, is_loopback
+from caesar_server.settings import Settings, check_allowed_hosts, is_loopback
 from caesar_server.web.access.keyring import Keyring
 from caesar_server.web.incoming import incoming
 
@@ -71,7 +71,10 @@ def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
     """Make ``app`` refuse requests for other hosts.
 
     Once callers must show a key, only ``allowed_hosts`` is left of this: a web page has no key.
+
+    :raises SettingsError: if one of these is no name of a host.
     """
+    check_allowed_hosts(settings)
     answered = answered_hosts(settings)
     if answered is None:
         return
