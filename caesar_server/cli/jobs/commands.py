@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -40,6 +41,12 @@ _ENDED = ("completed", "failed")
 _DAY_S = 24 * 60 * 60
 #: So many records are read, and so many jobs are removed, in one step.
 _AT_ONCE = 1000
+
+
+def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"expected a number of days, got {value}")
+    return value
 
 
 @click.group(short_help="List, show, cancel or remove jobs.")
@@ -157,6 +164,7 @@ def cancel(job_ids: tuple[str, ...], store: str | None, config: Path | None) -> 
     "--older-than",
     "days",
     type=click.FloatRange(min=0),
+    callback=_finite,
     metavar="DAYS",
     help="Jobs that ended so long ago.  [default: the setting stored_days]",
 )

@@ -179,6 +179,15 @@ def test_old_jobs_are_removed_and_open_ones_are_not(store: Store) -> None:
     assert [job["id"] for job in json.loads(run("list", "--json").stdout)] == [runs.id]
 
 
+@pytest.mark.parametrize("days", ["nan", "inf", "-1", "soon"])
+def test_what_is_no_number_of_days_removes_nothing_and_is_told(store: Store, days: str) -> None:
+    add(store, *DONE, age_s=1)
+    result = run("prune", "--older-than", days)
+    assert result.exit_code == 2
+    assert "--older-than" in result.stderr
+    assert len(json.loads(run("list", "--json").stdout)) == 1
+
+
 @pytest.mark.parametrize("command", [["list"], ["show", "x"], ["cancel", "x"], ["prune"]])
 def test_memory_is_no_place_to_look(command: list[str], tmp_path: Path) -> None:
     result = run(*command, "--store", "memory")
