@@ -33,8 +33,11 @@ def verdict(job: Job, max_attempts: int) -> ErrorInfo | None:
     return None
 
 
-def end_after(error: BaseException) -> ErrorInfo:
-    """Return how a job ends that could not be run to its end, through no fault of its backend."""
+def end_after(error: BaseException | None) -> ErrorInfo:
+    """Return how a job ends that could not be run to its end, through no fault of its backend.
+
+    :param error: what kept it from that, if anything is known of it.
+    """
     if isinstance(error, UnknownJobError):
         return CANCELLED  # it was deleted
     return STORE_AWAY if isinstance(error, StoreError) else UNEXPECTED

@@ -1,6 +1,15 @@
-"""What is stored of a job and cannot be read any more."""
+"""What cannot be read any more, or not for now."""
 
 from __future__ import annotations
+
+from caesar_server.store.base import StoreError
+
+
+class StoreAwayError(StoreError):
+    """The store was not reached, or held by others, for all the time that a step is tried.
+
+    It says nothing of the step: once the store is back, it may be done.
+    """
 
 
 class UnreadableRecordError(ValueError):

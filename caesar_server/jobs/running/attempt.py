@@ -12,7 +12,7 @@ from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
-from caesar_server.errors import UNEXPECTED, ModelNotFoundError
+from caesar_server.errors import ModelNotFoundError
 from caesar_server.jobs.calls import RegistryCaller, seed_of
 from caesar_server.jobs.cancellation import cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
@@ -26,6 +26,7 @@ from caesar_server.jobs.running.run import cancel_info, run_events
 from caesar_server.jobs.running.updates import UpdateReader
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.unreadable import StoreAwayError
 
 
 class HandedBackError(Exception):
@@ -68,8 +69,8 @@ class Attempt:
         self.told_seq = job.last_seq
         self._ended = False
         self._settled = False
-        #: How it ends if it cannot be run to its end.
-        self._loss = UNEXPECTED
+        #: What kept the run from its end.
+        self._failure: BaseException | None = None
         self._backend = _backend_of(job, registry)
         observer = observer or NoObserver()
         self._lent = None if files is None else _lent(files, job)
@@ -104,8 +105,8 @@ class Attempt:
         :param before_last: called once the terminal record is stored, just before it is yielded.
         :raises FencedError: if another attempt has begun: this one has stopped and writes nothing.
         :raises UnknownJobError: if the job was deleted meanwhile: likewise.
-        :raises HandedBackError: if the run was cancelled for a ``handover``: what it told is
-            stored, and the job is free for others.
+        :raises HandedBackError: if the run was cancelled for a ``handover``, or for a ``shutdown``
+            before it told anything: what it told is stored, and the job is free for others.
         """
         call_off = _nothing
         record: Record | None = None
@@ -134,8 +135,8 @@ class Attempt:
         except HandedBackError:
             raise
         except BaseException as error:
-            self._loss = end_after(error)
-            self._abandon(self._loss)
+            self._failure = error
+            self._abandon(end_after(error))
             raise
         finally:
             call_off()
@@ -159,10 +160,13 @@ class Attempt:
             if not job.detached:
                 self._recorder.save()
             elif job.durable:
-                self._store.release(job.id, job.attempt, forgiven=False)
+                # That it was away is nobody's fault.  What the store refuses counts, or such a job
+                # would be begun for ever.
+                away = isinstance(self._failure, StoreAwayError)
+                self._store.release(job.id, job.attempt, forgiven=away)
             else:
                 stored = replace(self._store.job(job.id), attempt=job.attempt)
-                end_job(self._store, stored, self._loss, self._clock.time())
+                end_job(self._store, stored, end_after(self._failure), self._clock.time())
         except (FencedError, UnknownJobError) as error:
             self._note_lost(error)
         self._settled = True
@@ -213,13 +217,23 @@ class Attempt:
 
         :raises HandedBackError: in that case.
         """
-        if self.context.cancellation.reason != "handover" or not isinstance(event, Failed):
+        if not isinstance(event, Failed) or not self._goes_on_elsewhere():
             return
         self._ended = True  # as far as this attempt is concerned
         self._recorder.save()
         self._store.release(self.job.id, self.job.attempt)
         self._settled = True
         raise HandedBackError
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Return whether the run was told to stop, and another process can go on with its job.
+
+        Who told nothing yet is begun anew there, unless it got what only this process has.
+        """
+        reason = self.context.cancellation.reason
+        told_nothing = self._detached and self._last_seq <= 1
+        has_own = self.context.forwarded != Forwarded()
+        return reason == "handover" or (reason == "shutdown" and told_nothing and not has_own)
 
     def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
         # What is no JSON is the backend's fault, and found before anything is stored.

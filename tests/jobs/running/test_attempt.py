@@ -26,8 +26,16 @@ from caesar_server.contract.context import Forwarded
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED, BackendLoadError
 from caesar_server.jobs.running.attempt import Attempt, HandedBackError
 from caesar_server.registry import Registry
-from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
+from caesar_server.store.base import (
+    FencedError,
+    Job,
+    Record,
+    Store,
+    StoreError,
+    UnknownJobError,
+)
 from caesar_server.store.memory import MemoryStore
+from caesar_server.store.unreadable import StoreAwayError
 from caesar_server.testing import FakeClock, Gate, scripted_backend
 
 WITHIN_S = 20.0
@@ -485,6 +493,37 @@ def test_a_run_that_is_handed_over_stores_what_it_told_and_gives_the_job_back(be
     job = store.job("job")
     assert (job.owner, job.released, job.finished_at) == (None, 1, None)
     assert not attempt.unsettled
+
+
+def test_a_run_that_told_nothing_before_the_shutdown_is_begun_anew_elsewhere(begin, store):
+    def shut_down(context: Any) -> None:
+        if context.attempt == 1:
+            context.cancel("shutdown")
+
+    with pytest.raises(HandedBackError):
+        list(begin([shut_down, *ANSWER], detached=True).records())
+    job = store.job("job")
+    assert (job.owner, job.released, job.finished_at, job.last_seq) == (None, 1, None, 1)
+    assert events_of(list(begin.again().records())) == ANSWER
+
+
+@both_ways
+def test_a_run_that_told_something_or_is_its_clients_ends_with_the_server(begin, store, detached):
+    told = [Started()] if detached else []
+    steps = [*told, lambda context: context.cancel("shutdown"), *ANSWER]
+    records = list(begin(steps, detached=detached).records())
+    assert records[-1].event == Failed(SHUTDOWN)
+    assert store.job("job").error_code == "shutting_down"
+
+
+@pytest.mark.parametrize(("failure", "forgiven"), [(FULL, 0), (StoreAwayError("no route"), 1)])
+def test_only_that_the_store_was_away_is_forgiven(begin, store, failure, forgiven):
+    store.failures = [None, failure]
+    attempt = begin(scripted_backend(ANSWER, durable=True), detached=True)
+    with pytest.raises(StoreError):
+        list(attempt.records())
+    attempt.settle()
+    assert store.job("job").released == forgiven
 
 
 def test_a_run_that_ends_by_itself_is_not_handed_over(begin, store):

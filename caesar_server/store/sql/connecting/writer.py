@@ -22,6 +22,7 @@ from caesar_server.store.owned.base import (
 )
 from caesar_server.store.quotas import QuotaExceededError
 from caesar_server.store.sql.database import Database
+from caesar_server.store.unreadable import StoreAwayError
 from caesar_server.store.updates import JobEndedError
 
 logger = logging.getLogger(__name__)
@@ -222,8 +223,9 @@ class Writer:
         logger.error("%s", sentence, exc_info=None if isinstance(error, DBAPIError) else error)
         if unknown:
             self._owed += [step.undo for step in steps if step.undo is not None]
+        kind = StoreError if self._database.kind_of(error) == "final" else StoreAwayError
         for step in steps:
-            failure = StoreError(sentence)
+            failure = kind(sentence)
             failure.__cause__ = error
             step.done.set_exception(failure)
 
