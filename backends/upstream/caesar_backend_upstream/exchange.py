@@ -159,8 +159,10 @@ def _stream(
                 raise AnswerError("ended its stream without an answer")
             reply.drain()
             return
-        if frame.is_error or is_error(frame.body):
+        if frame.name == "error" or is_error(frame.body):
             raise call.teller.frame(frame.body)
+        if frame.is_aside:
+            continue
         events = list(reader.chunk(frame.body))
         if not seen:
             seen = True

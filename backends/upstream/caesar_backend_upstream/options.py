@@ -20,6 +20,9 @@ USUAL_EXTRA_FIELDS = (
     *("mirostat", "mirostat_tau", "mirostat_eta"),
 )
 
+#: What is below a base URL; the longest first.
+_PATHS = ("chat/completions", "completions", "models")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
@@ -259,4 +262,9 @@ def _url_problem(url: str, *, credentials: bool = False) -> str | None:
         return "credentials do not belong into it; use api_key or headers"
     if parts.query or parts.fragment:
         return "expected no query and no fragment"
+    if any(char.isspace() for char in url):
+        return "expected no spaces"
+    for path in _PATHS:
+        if parts.path.rstrip("/").endswith(f"/{path}"):
+            return f"leave {path} off its end; it is put there"
     return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from caesar_backend_upstream.wire.asks import Ask
-from caesar_backend_upstream.wire.tokens import TokensError, chat_tokens, completion_tokens
+from caesar_backend_upstream.wire.tokens import TokensError, read_tokens
 from caesar_server.contract import (
     ChoiceFinished,
     ContentDelta,
@@ -29,6 +30,9 @@ _REASONS: Mapping[str, FinishReason] = {
     "max_tokens": "length",
     "model_length": "length",
 }
+#: The most that the contract can count.
+_MOST_TOKENS = 2**31 - 1
+_LONGEST_WORDS = 500
 _STATUSES = ("searching", "researching", "analyzing", "summarizing")
 
 
@@ -101,7 +105,7 @@ class AnswerReader:
         """Return what the events have no place for."""
         found: dict[str, Any] = {}
         if self._usage:
-            found["usage"] = dict(self._usage)
+            found["usage"] = _plain(self._usage)
         if self._count("prompt_tokens") is None or self._count("completion_tokens") is None:
             found["usage_estimated"] = True
         if self.unfinished:
@@ -112,7 +116,7 @@ class AnswerReader:
 
     def _count(self, name: str) -> int | None:
         value = self._usage.get(name)
-        return value if type(value) is int and value >= 0 else None
+        return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
     def _progress(self, progress: Mapping[str, Any]) -> Iterator[Event]:
         status, message = progress.get("status"), progress.get("message")
@@ -150,26 +154,38 @@ class AnswerReader:
         if type(number) is not int or not 0 <= number < len(self._choices):
             raise AnswerError(f"sent a choice {number!r:.20} of {len(self._choices)}")
         choice = self._choices[number]
-        try:
-            if self._ask.chat:
-                # Some answer a stream's request with whole messages.
-                message = item.get(key) or item.get("message") or item.get("delta") or {}
-                if not isinstance(message, dict):
-                    raise AnswerError("sent a message that is no object")
-                self._note_tools(number, message)
-                thinking = message.get("reasoning_content") or message.get("reasoning")
-                if thinks and isinstance(thinking, str):
-                    yield from choice.think(thinking)
-                tokens = chat_tokens(item.get("logprobs"))
-                yield from choice.say(_content(message), tokens)
-            else:
-                tokens = completion_tokens(item.get("logprobs"))
-                yield from choice.say(_string(item.get("text")), tokens)
-        except TokensError as error:
-            raise AnswerError(f"sent logprobs that are none: {error}") from error
+        message = self._message(item, key)
+        self._note_tools(number, message)
+        thinking = message.get("reasoning_content") or message.get("reasoning")
+        if thinks and isinstance(thinking, str):
+            yield from choice.think(thinking)
+        yield from choice.say(_content(message), self._tokens(item))
+        _check_whole(item)
         reason = item.get("finish_reason")
         if isinstance(reason, str) and reason and not choice.finished:
             yield from choice.finish(_REASONS.get(reason, "stop"))
+
+    def _message(self, item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+        """Return what a choice says, in the form of the other endpoint if it has only that.
+
+        Some answer a stream's request with whole messages, and some know one form of a choice.
+        """
+        said = next((item[name] for name in (key, "message", "delta") if item.get(name)), None)
+        text = item.get("text")
+        if text is not None and not (self._ask.chat and said):
+            return {"content": _string(text)}
+        if said is not None and not isinstance(said, dict):
+            raise AnswerError("sent a message that is no object")
+        return said or {}
+
+    def _tokens(self, item: Mapping[str, Any]) -> tuple[LogprobToken, ...] | None:
+        """Return the tokens of a choice; what was not asked for is not looked at."""
+        if not self._ask.logprobs:
+            return None
+        try:
+            return read_tokens(item.get("logprobs"))
+        except TokensError as error:
+            raise AnswerError(f"sent logprobs that are none: {error}") from error
 
     def _note_tools(self, number: int, message: Mapping[str, Any]) -> None:
         for name in ("tool_calls", "function_call"):
@@ -221,6 +237,35 @@ class _Choice:
         echo, self._echo = self._echo, ""
         if echo:
             yield ContentDelta(echo, self._number)
+
+
+def _check_whole(choice: Mapping[str, Any]) -> None:
+    """Refuse a choice that the server says is broken off, as OpenRouter does.
+
+    :raises AnswerError: with the server's words.
+    """
+    error = choice.get("error")
+    if choice.get("finish_reason") == "error" or isinstance(error, dict):
+        words = error.get("message") if isinstance(error, dict) else None
+        said = f": {words[:_LONGEST_WORDS]}" if isinstance(words, str) else ""
+        raise AnswerError(f"ended a choice with an error{said}")
+
+
+def _plain(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a usage object can be kept: numbers and words, and objects of such."""
+    found: dict[str, Any] = {}
+    for name, value in usage.items():
+        if isinstance(value, dict):
+            found[name] = {key: item for key, item in value.items() if _is_plain(item)}
+        elif _is_plain(value):
+            found[name] = value
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (int, str))
 
 
 def _content(message: Mapping[str, Any]) -> str:

@@ -47,6 +47,11 @@ class Ask:
         """Whether a stream is asked for."""
         return bool(self.body.get("stream"))
 
+    @property
+    def logprobs(self) -> bool:
+        """Whether log probabilities are asked for; ``0`` of a completion asks for them too."""
+        return self.body.get("logprobs") is not None
+
 
 def asks_for(request: Request, model: str, server: ServerOptions) -> tuple[Ask, ...]:
     """Return what to ask a server, in order.

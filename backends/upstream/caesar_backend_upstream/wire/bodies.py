@@ -66,11 +66,17 @@ class Frame:
     """One event of a stream: its object, or the end.
 
     :param body: None for ``[DONE]``.
-    :param is_error: whether the event's name says so.
+    :param name: the event's; ``message`` unless it has one.
     """
 
     body: Mapping[str, Any] | None
-    is_error: bool = False
+    name: str = "message"
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is no part of the answer: a ping, or what else a server has a name for."""
+        known = ("choices", "usage", "caesar")
+        return self.name != "message" and not any(name in (self.body or ()) for name in known)
 
 
 def frames(
@@ -87,26 +93,31 @@ def frames(
         while data := opened.read():
             for event in decoder.feed(data):
                 frame = _frame(event, note)
-                yield frame
-                if frame.body is None:
-                    return
+                if frame is not None:
+                    yield frame
+                    if frame.body is None:
+                        return
     except SseError as error:
         raise AnswerError(f"sent a stream that cannot be read: {error}") from error
     if decoder.pending:
         # Some leave out the last line break, which ends no event by the book.
         for event in decoder.feed(b"\n\n"):
             try:
-                yield _frame(event, note)
+                frame = _frame(event, note)
             except AnswerError as error:
                 raise AnswerError("cut its stream off within an event") from error
+            if frame is not None:
+                yield frame
 
 
-def _frame(event: ServerSentEvent, note: Callable[[str], None] | None) -> Frame:
+def _frame(event: ServerSentEvent, note: Callable[[str], None] | None) -> Frame | None:
+    """Return an event's frame; None for one without data, which some send as a sign of life."""
     if note is not None:
         note(event.data)
-    if event.data.strip() == DONE:
-        return Frame(None)
-    return Frame(_object(event.data), event.event == "error")
+    text = event.data.strip()
+    if not text:
+        return None
+    return Frame(None) if text == DONE else Frame(_object(text), event.event)
 
 
 def whole_body(opened: Opened, note: Callable[[str], None] | None = None) -> Mapping[str, Any]:
