@@ -9,8 +9,16 @@ A backend's options and the server's settings are frozen dataclasses whose field
         timeout_s: float = option(5.0, help="How long to wait.", unit="s", minimum=0.1, maximum=60)
         api_key: str | None = option(None, help="Key of the service.", secret=True)
 
-Types may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``T | None``, ``tuple[T, ...]``,
-``Mapping[str, T]`` and dataclasses of the same kind.
+Types may be ``str``, ``int``, ``float``, ``bool``, ``pathlib.Path``, ``Literal``, ``T | None``,
+``tuple[T, ...]``, ``Mapping[str, T]`` and dataclasses of the same kind.  Bounds of a list or table
+of numbers are those of each number.
+
+What no single option can tell is checked in ``__post_init__``, which raises ``ValueError``, or
+:class:`OptionsError` with one sentence for each option::
+
+        def __post_init__(self) -> None:
+            if self.timeout_s < self.pause_s:
+                raise OptionsError([f"timeout_s: expected at least pause_s, got {self.timeout_s}"])
 """
 
 from __future__ import annotations
@@ -18,9 +26,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from math import inf
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Protocol, TypeVar, Union
 
@@ -144,7 +153,14 @@ def option(
     """Return a dataclass field that is an option; without a default it is required.
 
     The parameters are those of :class:`OptionInfo`.
+
+    :raises TypeError: if ``help`` is no text or a bound is no number.
     """
+    if not isinstance(help, str):
+        raise TypeError(f"help: expected a sentence, got {help!r}")
+    for name, bound in (("minimum", minimum), ("maximum", maximum)):
+        if bound is not None and not isinstance(bound, (int, float)):
+            raise TypeError(f"{name}: expected a number, got {bound!r}")
     info = OptionInfo(
         help=help, unit=unit, minimum=minimum, maximum=maximum, secret=secret, example=example
     )
@@ -157,9 +173,14 @@ def option(
 
 
 def option_fields(cls: type[Any]) -> tuple[OptionField, ...]:
-    """Return the options of a dataclass in the order of their definition."""
+    """Return the options of a dataclass in the order of their definition.
+
+    What ``__init__`` does not take is none.
+    """
     hints = typing.get_type_hints(cls)
-    return tuple(_describe(field, hints[field.name]) for field in dataclasses.fields(cls))
+    return tuple(
+        _describe(field, hints[field.name]) for field in dataclasses.fields(cls) if field.init
+    )
 
 
 def _describe(field: dataclasses.Field[Any], kind: Any) -> OptionField:
@@ -197,7 +218,16 @@ def parse_options(cls: type[T], values: Mapping[str, object], *, prefix: str = "
     ]
     if problems:
         raise OptionsError(problems)
-    return cls(**good)
+    try:
+        return cls(**good)
+    except OptionsError as error:
+        raise OptionsError(_prefixed(problem, prefix) for problem in error.problems) from error
+    except ValueError as error:
+        raise OptionsError([f"{prefix.rstrip('.') or 'options'}: {error}"]) from error
+
+
+def _prefixed(problem: str, prefix: str) -> str:
+    return problem if problem.startswith(prefix) else prefix + problem
 
 
 def parse_value(field: OptionField, value: object, *, prefix: str = "") -> Any:
@@ -207,15 +237,24 @@ def parse_value(field: OptionField, value: object, *, prefix: str = "") -> Any:
     """
     where = f"{prefix}{field.name}"
     result = _convert(field.type, value, where, secret=field.info.secret)
-    if isinstance(result, (int, float)) and not isinstance(result, bool):
+    for number in _numbers_in(result):
         low = -inf if field.info.minimum is None else field.info.minimum
         high = inf if field.info.maximum is None else field.info.maximum
-        fits = low <= result <= high  # asked the other way round, NaN would pass
-        if not fits or abs(result) == inf:
-            seen = "another value" if field.info.secret else repr(result)
+        fits = low <= number <= high  # asked the other way round, NaN would pass
+        if not fits or abs(number) == inf:
+            seen = "another value" if field.info.secret else repr(number)
             expected = field.range if field.range and not fits else "a finite number"
             raise OptionsError([f"{where}: expected {expected}, got {seen}"])
     return result
+
+
+def _numbers_in(value: object) -> Iterator[float]:
+    """Yield a number, or those of a list or table."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    for item in value if isinstance(value, (tuple, list, set, frozenset)) else (value,):
+        if isinstance(item, (int, float)) and not isinstance(item, bool):
+            yield item
 
 
 def unknown_name(name: str, known: Iterable[str], *, prefix: str = "") -> str:
@@ -251,9 +290,16 @@ def _convert(kind: Any, value: object, where: str, *, secret: bool = False) -> A
     if isinstance(value, bool) and plain in (int, float):
         raise OptionsError([f"{where}: expected {_type_name(plain)}, got {seen}"])
     try:
-        return msgspec.convert(value, plain, strict=not lax)
+        return msgspec.convert(value, plain, strict=not lax, dec_hook=_path)
     except msgspec.ValidationError:
         raise OptionsError([f"{where}: expected {_type_name(plain)}, got {seen}"]) from None
+
+
+def _path(kind: type[Any], value: Any) -> Path:
+    """Return a path, the one type here that msgspec does not know."""
+    if kind is not Path or not isinstance(value, str) or not value:
+        raise ValueError
+    return Path(value)
 
 
 def _convert_items(
@@ -281,7 +327,13 @@ def _without_none(kind: Any) -> Any:
     return kind
 
 
-_NAMES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "true or false"}
+_NAMES: Mapping[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    Path: "path",
+}
 
 
 def _type_name(kind: Any) -> str:

@@ -114,7 +114,9 @@ class Instance:
         return self._failure or self.plugin.failure
 
     def wrong_options(self, names: Collection[str]) -> list[str]:
-        """Return what is wrong with the options of these names, each beginning with its name.
+        """Return what is wrong with the options of these names, or with all of them together.
+
+        Each begins with a setting's name.
 
         :raises LoadFailedError: if the class cannot be had, or says nothing of its options.
         """
@@ -124,7 +126,8 @@ class Instance:
             return [
                 problem
                 for problem in error.problems
-                if re.split("[.:]", problem.removeprefix(self._prefix), maxsplit=1)[0] in names
+                if not problem.startswith(self._prefix)
+                or re.split("[.:]", problem.removeprefix(self._prefix), maxsplit=1)[0] in names
             ]
         return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -230,3 +231,87 @@ def test_no_value_raises_anything_but_options_error(value: Any) -> None:
         assert all(problem.startswith(entry.name) for problem in problems)
         # what was accepted is a value of the option: it is accepted again
         assert problems or take(entry, result) == (result, ())
+
+
+@dataclass(frozen=True)
+class Bounded:
+    ports: tuple[int, ...] = option((), help="Some numbers.", minimum=1, maximum=9)
+    shares: Mapping[str, float] = option(help="Shares.", default_factory=dict, minimum=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"ports": [1, 10]}, "ports: expected 1 to 9, got 10"),
+        ({"ports": "0"}, "ports: expected 1 to 9, got 0"),
+        ({"shares": {"a": -0.5}}, "shares: expected at least 0, got -0.5"),
+        ({"shares": {"a": float("nan")}}, "shares: expected at least 0, got nan"),
+    ],
+)
+def test_bounds_hold_for_each_number_of_a_list_or_table(values, problem: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_options(Bounded, values)
+    assert caught.value.problems == (problem,)
+
+
+@dataclass(frozen=True)
+class Paths:
+    folder: Path = option(Path(), help="Where to look.")
+    more: tuple[Path, ...] = option((), help="Where else.")
+
+
+def test_a_path_is_one() -> None:
+    parsed = parse_options(Paths, {"folder": "/srv", "more": "a,b"})
+    assert parsed == Paths(Path("/srv"), (Path("a"), Path("b")))
+    assert [field.type_name for field in option_fields(Paths)] == ["path", "list of paths"]
+
+
+@pytest.mark.parametrize("value", ["", 3, None, ["a"]])
+def test_what_is_no_path_is_refused(value: object) -> None:
+    with pytest.raises(OptionsError, match="folder: expected path, got"):
+        parse_options(Paths, {"folder": value})
+
+
+@dataclass(frozen=True)
+class Span:
+    low: int = option(1, help="The least.")
+    high: int = option(9, help="The most.")
+    width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.low < 0:
+            raise OptionsError([f"low: expected at least 0, got {self.low}"])
+        if self.low > self.high:
+            raise ValueError("low is above high")
+        object.__setattr__(self, "width", self.high - self.low)
+
+
+@pytest.mark.parametrize(
+    ("values", "prefix", "problem"),
+    [
+        ({"low": 10}, "", "options: low is above high"),
+        ({"low": 10}, "backends.x.", "backends.x: low is above high"),
+        ({"low": -1}, "backends.x.", "backends.x.low: expected at least 0, got -1"),
+        ({"width": 1}, "backends.x.", "backends.x.width: unknown; known: high, low"),
+    ],
+)
+def test_what_the_dataclass_finds_wrong_is_a_problem_of_the_options(
+    values, prefix: str, problem: str
+) -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_options(Span, values, prefix=prefix)
+    assert caught.value.problems == (problem,)
+
+
+def test_what_init_does_not_take_is_no_option() -> None:
+    assert [field.name for field in option_fields(Span)] == ["low", "high"]
+    assert parse_options(Span, {"low": 2}).width == 7
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [({"help": None}, "help: "), ({"minimum": "1"}, "minimum: "), ({"maximum": "9"}, "maximum: ")],
+)
+def test_a_definition_that_cannot_be_shown_is_refused_where_it_stands(wrong, problem) -> None:
+    with pytest.raises(TypeError, match=problem):
+        option(1, **{"help": "A number.", **wrong})

@@ -207,6 +207,29 @@ def test_options_that_are_set_are_checked_without_making_anything(backend_class)
         registry.wrong_options("odd")
 
 
+@dataclass(frozen=True)
+class SpanOptions:
+    low: int = option(1, help="The least.")
+    high: int = option(9, help="The most.")
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("low is above high")
+
+
+def test_options_that_do_not_go_together_are_told_without_a_traceback(
+    backend_class, caplog
+) -> None:
+    settings = Settings(backends={"span": {"low": 10}})
+    registry = Registry.of({"span": backend_class(options_schema=SpanOptions)}, settings)
+    assert registry.wrong_options("span") == ("backends.span: low is above high",)
+    with pytest.raises(BackendLoadError):
+        registry.resolve("span")
+    (report,) = registry.reports()
+    assert report.reason == "its options are wrong: backends.span: low is above high"
+    assert "Traceback" not in caplog.text
+
+
 def test_options_that_open_finds_wrong_are_told_without_a_traceback(backend_class, caplog) -> None:
     def open_(self) -> None:
         raise OptionsError(["folder: /nowhere: No such file or directory"])
