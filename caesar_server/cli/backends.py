@@ -249,4 +249,7 @@ def _default(field: OptionField) -> str:
         return "secret" if field.default is not None else "secret, unset by default"
     if field.default is None:
         return "unset by default"
-    return "optional" if field.nested is not None else f"default {field.default!r}"
+    if field.nested is not None:
+        return "optional"
+    shown = str(field.default) if isinstance(field.default, Path) else field.default
+    return f"default {shown!r}"

@@ -1,9 +1,11 @@
 """How backends are found, loaded and chosen by model name.
 
 ``discovery`` knows what is installed without importing it, ``routing`` picks a name, ``loading``
-turns the candidate of that name into an open backend or into the reason why not.
+turns the candidate of that name into an open backend or into the reason why not, ``class_checks``
+tells which classes cannot be one.
 """
 
+from caesar_server.registry.class_checks import methods_problem
 from caesar_server.registry.discovery import (
     ENTRY_POINT_GROUP,
     Candidate,
@@ -30,6 +32,7 @@ __all__ = [
     "discover",
     "extra_candidates",
     "is_valid_name",
+    "methods_problem",
     "names_file",
     "nearest",
 ]

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from caesar_server.contract import (
-    CONTRACT_VERSION,
-    Backend,
-    BackendError,
-    Capabilities,
-    OptionsError,
-)
+from caesar_server.contract import Backend, BackendError, OptionsError
 from caesar_server.contract.options import parse_options
 from caesar_server.errors import ShuttingDownError
-from caesar_server.registry.discovery import SERVER_DISTRIBUTION, Candidate
+from caesar_server.registry.class_checks import class_problem, read_options_schema
+from caesar_server.registry.discovery import Candidate
 from caesar_server.registry.files import BackendFileError
 
 _logger = logging.getLogger("caesar_server.registry")
@@ -208,27 +203,14 @@ def _backend_class(candidate: Candidate, cooperative: bool) -> type[Backend]:
             f"{candidate.entry_point} is no class derived from caesar_server.contract.Backend",
             f"fix the entry point of {candidate.origin}",
         )
-    version: object = cls.contract_version
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise _failed(
-            candidate,
-            f"its contract_version is {version!r}, not a whole number from 1 on",
-            f"set contract_version = {CONTRACT_VERSION} in the class",
-        )
-    if version > CONTRACT_VERSION:
-        raise _failed(
-            candidate,
-            f"it needs contract version {version}, and this server has {CONTRACT_VERSION}",
-            f"pip install --upgrade {SERVER_DISTRIBUTION}",
-        )
-    declared: object = cls.capabilities
-    if not isinstance(declared, Capabilities):
-        raise _failed(
-            candidate,
-            f"its capabilities are of type {type(declared).__name__}, not Capabilities",
-            "set capabilities = Capabilities(...) in the class",
-        )
-    if cooperative and declared.cpu_bound:
+    if (problem := class_problem(cls)) is not None:
+        raise _failed(candidate, problem.reason, problem.hint)
+    try:
+        read_options_schema(cls)
+    except Exception as error:
+        failure = failure_of(error, candidate, "reading its options_schema")
+        raise LoadFailedError(failure) from error
+    if cooperative and cls.capabilities.cpu_bound:
         raise _failed(
             candidate,
             "it keeps a core busy, which holds up all other requests under worker_class gevent",
@@ -245,7 +227,8 @@ def _parsed(plugin: Plugin, options: Mapping[str, Any], prefix: str) -> Any:
     except OptionsError:
         raise
     except Exception as error:
-        failure = failure_of(error, plugin.candidate, "reading its options_schema")
+        # What its dataclass does with good options.
+        failure = failure_of(error, plugin.candidate, "making its options")
         raise LoadFailedError(failure) from error
 
 

@@ -27,6 +27,8 @@ WITHIN_S = 30
 
 HEAD = "from caesar_server.contract import *\nfrom dataclasses import dataclass\n"
 RUN = "\n    def run(self, request, context): yield Completed()\n"
+DATACLASS = "@dataclass(frozen=True)\n"
+CAPABLE = "from caesar_server.contract import Capabilities as C\n"
 #: How a module is broken -> its source, a part of the reason and of the hint.
 BROKEN = {
     "syntax": ("class (", "SyntaxError", "--verbose"),
@@ -63,8 +65,55 @@ BROKEN = {
     ),
     "no_schema": (
         f"{HEAD}class Broken(Backend):\n    options_schema = int{RUN}",
-        "reading its options_schema raised TypeError",
+        "its options_schema is <class 'int'>, which is no dataclass",
+        "@dataclass(frozen=True)",
+    ),
+    "wrong_hint": (
+        f"{HEAD}{DATACLASS}class O:\n    size: 'Sise' = 1\n"
+        f"class Broken(Backend):\n    options_schema = O{RUN}",
+        "reading its options_schema raised NameError",
         "--verbose",
+    ),
+    "wrong_hint_in_a_table": (
+        f"{HEAD}{DATACLASS}class I:\n    size: 'Sise' = 1\n{DATACLASS}class O:\n    i: I = I()\n"
+        f"class Broken(Backend):\n    options_schema = O{RUN}",
+        "reading its options_schema raised NameError",
+        "--verbose",
+    ),
+    "accepts_letters": (
+        f"{HEAD}{CAPABLE}class Broken(Backend):\n    capabilities = C(accepts=('chat')){RUN}",
+        "its capabilities have accepts='chat', which is no set of names",
+        "write accepts=frozenset({...})",
+    ),
+    "accepts_the_letters": (
+        f"{HEAD}{CAPABLE}class Broken(Backend):\n    capabilities = C(accepts=set('hi')){RUN}",
+        "its capabilities accept 'h', 'i', which is no kind of request",
+        "some of completion, chat,",
+    ),
+    "ignores_letters": (
+        f"{HEAD}{CAPABLE}class Broken(Backend):\n    capabilities = C(ignores='echo'){RUN}",
+        "its capabilities have ignores='echo', which is no set of names",
+        "write ignores=frozenset({...})",
+    ),
+    "async_run": (
+        f"{HEAD}class Broken(Backend):\n    async def run(self, request, context): yield",
+        "its run() is async",
+        "write def run in place of async def",
+    ),
+    "async_open": (
+        f"{HEAD}class Broken(Backend):\n    async def open(self): pass{RUN}",
+        "its open() is async",
+        "write def open in place of async def",
+    ),
+    "no_context": (
+        f"{HEAD}class Broken(Backend):\n    def run(self, request): yield",
+        "its run() cannot be called as run(request, context): too many positional arguments",
+        "write def run(self, request, context)",
+    ),
+    "no_method": (
+        f"{HEAD}class Broken(Backend):\n    run = health = None",
+        "its run is None",
+        "write a method run()",
     ),
     "open": (
         f"{HEAD}class Broken(Backend):\n    def open(self): 1/0{RUN}",

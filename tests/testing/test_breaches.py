@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -213,6 +214,18 @@ class NeverInTime(Good):
     capabilities = replace(Good.capabilities, cancel_deadline_s=0)
 
 
+@breach("class.methods", "its open() is async")
+class OpensNever(Good):
+    async def open(self) -> None:  # type: ignore[override]
+        raise AssertionError("nobody awaits it")
+
+
+@breach("class.methods", "its run() cannot be called as run(request, context)")
+class WantsNoContext(Good):
+    def run(self, request: Request) -> Iterator[Event]:  # type: ignore[override]
+        yield Completed()
+
+
 @breach("options.schema", "@dataclass(frozen=True)")
 class OptionsAreNoDataclass(Good):
     options_schema: ClassVar[Any] = dict
@@ -234,6 +247,16 @@ class OptionsSaySoLittle(Good):
         size: int = 1
 
     options_schema = Silent
+
+
+@breach("options.schema", "colour is of the type complex")
+class OptionsThatNothingIs(Good):
+    @dataclass(frozen=True)
+    class Colourful:
+        folder: Path = option(Path(), help="Where.")
+        colour: complex | None = option(None, help="Which.")
+
+    options_schema = Colourful
 
 
 @breach("options.defaults", "size: expected at least 1, got 0")

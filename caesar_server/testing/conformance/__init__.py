@@ -38,6 +38,7 @@ __all__ = ["RULES", "Report", "Result", "Rule", "check_backend"]
 RULES: tuple[Rule, ...] = (
     class_rules.contract_version,
     class_rules.capabilities,
+    class_rules.methods,
     class_rules.options_schema,
     class_rules.options_defaults,
     class_rules.options_accepted,

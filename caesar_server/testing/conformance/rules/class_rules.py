@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
 
 from caesar_server.contract import CONTRACT_VERSION, Capabilities, Health, Model, OptionsError
 from caesar_server.contract.events import Channel
 from caesar_server.contract.options import option_fields, parse_options, parse_value
 from caesar_server.contract.request import RequestKind
+from caesar_server.registry import methods_problem
 from caesar_server.testing.conformance.resources import Resources, left_since
 from caesar_server.testing.conformance.rule import Fail, Outcome, Pass, rule
 from caesar_server.testing.conformance.subject import Subject
@@ -51,6 +55,16 @@ def capabilities(subject: Subject) -> Outcome:
 
 
 @rule(
+    "class.methods",
+    "The server calls them in threads, without an event loop: what is async never begins.",
+)
+def methods(subject: Subject) -> Outcome:
+    """run, open, close, models and health are plain methods that take what the server gives."""
+    problem = methods_problem(subject.backend_class)
+    return Pass() if problem is None else Fail(problem.reason, problem.hint)
+
+
+@rule(
     "options.schema",
     "The server validates, prints and documents options from it; operators read its sentences.",
 )
@@ -65,7 +79,23 @@ def options_schema(subject: Subject) -> Outcome:
     silent = [field.name for field in option_fields(schema) if not field.info.help.strip()]
     if silent:
         return Fail(f"no help for {', '.join(silent)}", "fields made with option(..., help=...)")
+    for field in option_fields(schema):
+        if (kind := _unreadable(field.type)) is not None:
+            return Fail(f"{field.name} is of the type {kind}", "a type that contract.options names")
     return Pass()
+
+
+def _unreadable(kind: Any) -> str | None:
+    """Return the type within ``kind`` that nothing in a settings file can be, or None."""
+    unreadable: list[str] = []
+
+    def note(inner: type[Any]) -> dict[str, Any]:
+        if inner is not Path:
+            unreadable.append(inner.__name__)
+        return {"type": "string"}
+
+    msgspec.json.schema(kind, schema_hook=note)
+    return unreadable[0] if unreadable else None
 
 
 @rule(
@@ -133,7 +163,7 @@ def init_is_cheap(subject: Subject) -> Outcome:
 @rule(
     "models.before_open",
     "GET /compat/models lists every backend, also those that nobody has used yet.",
-    needs=("options.accepted",),
+    needs=("class.methods", "options.accepted"),
 )
 def models_before_open(subject: Subject) -> Outcome:
     """models() works before open() and returns models with different ids."""

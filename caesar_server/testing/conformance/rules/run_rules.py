@@ -23,7 +23,7 @@ _DEADLINE_S = 0.05
 @rule(
     "life.opens",
     "Nothing else can be tried without it.",
-    needs=("class.capabilities", "options.accepted"),
+    needs=("class.capabilities", "class.methods", "options.accepted"),
 )
 def opens(subject: Subject) -> Outcome:
     """open() works."""
