@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from caesar_server.cli.plugins.commands import CommandReport, command_reports
+from caesar_server.cli.plugins.output import prints_aside
 from caesar_server.cli.startup import (
     config_option,
     find_backends,
@@ -75,26 +76,37 @@ def backends(
     loaded = read_settings(config)
     if name is not None and (":" in name or names_file(name)):
         name, loaded = _with_extra(name, loaded)
-    registry = find_backends(loaded)
-    if name is not None and name not in {report.name for report in registry.reports()}:
-        raise click.BadParameter(unknown_backend(name, registry), param_hint="NAME")
-    try:
-        tried = _try_all(registry, name)
-        found = _Found(
-            default_backend=registry.default,
-            warnings=(*loaded.warnings, *map(loaded.locate, registry.warnings)),
-            backends=tried,
-            commands=command_reports(_built_in(ctx)) if name is None else (),
-            options=_options(registry, name) if name is not None else None,
-            to_install=_missing(registry) if install_hints else None,
-        )
-    finally:
-        registry.close()
+    with prints_aside():
+        found = _find(loaded, name, _built_in(ctx), install_hints=install_hints)
     if as_json:
         print_json(_as_json(found))
         return
     for line in _as_text(found):
         click.echo(line)
+
+
+def _find(
+    loaded: LoadedSettings, name: str | None, built_in: Sequence[str], *, install_hints: bool
+) -> _Found:
+    """Try the backend ``name``, or all of them and the commands, and return what there is to tell.
+
+    :param built_in: the commands beside this one.
+    """
+    registry = find_backends(loaded)
+    if name is not None and name not in {report.name for report in registry.reports()}:
+        raise click.BadParameter(unknown_backend(name, registry), param_hint="NAME")
+    try:
+        tried = _try_all(registry, name)
+        return _Found(
+            default_backend=registry.default,
+            warnings=(*loaded.warnings, *map(loaded.locate, registry.warnings)),
+            backends=tried,
+            commands=command_reports(built_in) if name is None else (),
+            options=_options(registry, name) if name is not None else None,
+            to_install=_missing(registry) if install_hints else None,
+        )
+    finally:
+        registry.close()
 
 
 def _built_in(ctx: click.Context) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from caesar_server.cli.plugins.output import prints_aside
 from caesar_server.cli.startup import (
     config_option,
     find_backends,
@@ -42,8 +43,9 @@ def check(name: str, quiet: bool, config: Path | None, as_json: bool, verbose: b
 
     write_log("info" if verbose else None)
     loaded = read_settings(config)
-    cls, options = _subject(name, loaded)
-    report = check_backend(cls, options)
+    with prints_aside():
+        cls, options = _subject(name, loaded)
+        report = check_backend(cls, options)
     if as_json:
         print_json(report.to_json())
     else:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -261,6 +262,18 @@ def test_check_passes_a_backend_that_keeps_the_contract(run, name) -> None:
     assert report["failed"] is False, [r for r in report["results"] if r["outcome"] == "fail"]
     assert result.exit_code == 0
     assert {one["outcome"] for one in report["results"]} >= {"pass"}
+
+
+@pytest.mark.parametrize("command", ["check", "backends"])
+def test_what_a_backend_prints_is_not_in_the_json(run, folder: Path, command: str) -> None:
+    (folder / "talker.py").write_text(
+        "import hello\nprint('imported')\nclass Talker(hello.HelloBackend):\n"
+        "    def open(self): print('opened')\n    def close(self): print('closed')\n"
+    )
+    result = run(command, "talker.py", "--json")
+    assert json.loads(result.stdout)
+    for word in ("imported", "opened", "closed"):
+        assert word in result.stderr
 
 
 def test_check_fails_a_backend_that_breaks_a_rule(run) -> None:
