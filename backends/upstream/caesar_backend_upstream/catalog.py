@@ -114,7 +114,7 @@ class Catalog:
             headers["Authorization"] = f"Bearer {server.key.value}"
         try:
             with server.transport.exchange(
-                "GET", server.base_url + path, headers, None, limits=_LIMITS
+                "GET", server.url_of(path), headers, None, limits=_LIMITS
             ) as reply:
                 status, body = reply.status, json_or_none(reply.read_all())
         except Problem as problem:

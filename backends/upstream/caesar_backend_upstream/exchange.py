@@ -84,7 +84,7 @@ def answer_events(
     tee.request(ask.path, ask.body, server.name, context.clock.time())
     reader = AnswerReader(ask, prompt_words)
     try:
-        url = server.base_url + ask.path
+        url = server.url_of(ask.path)
         with server.transport.exchange("POST", url, headers, context, ask.body) as reply:
             if tee.on:
                 tee.response(reply.status, _kept(reply.headers, _RECORDED))

@@ -206,7 +206,7 @@ class _Job:
         headers = {**call.headers, "Accept": "application/json", "API-Version": API_VERSION}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        url = call.server.base_url + path
+        url = call.server.url_of(path)
         try:
             with call.server.transport.exchange(method, url, headers, context, body) as reply:
                 found = json_or_none(reply.read_all())

@@ -29,7 +29,8 @@ class ServerOptions:
     """One upstream server, under ``[backends.upstream.servers.NAME]``."""
 
     url: str = option(
-        help="Base URL, with chat/completions and completions below it; for kind caesar the host.",
+        help="Base URL, with chat/completions and completions below it; for kind caesar the host. "
+        "A query is sent along with each request.",
         example="http://127.0.0.1:11434/v1",
     )
     kind: Literal["openai", "caesar"] = option(
@@ -260,8 +261,8 @@ def _url_problem(url: str, *, credentials: bool = False) -> str | None:
         return "expected http:// or https:// and a host"
     if parts.username is not None and not credentials:
         return "credentials do not belong into it; use api_key or headers"
-    if parts.query or parts.fragment:
-        return "expected no query and no fragment"
+    if parts.fragment or (parts.query and credentials):
+        return "expected no fragment"
     if any(char.isspace() for char in url):
         return "expected no spaces"
     for path in _PATHS:

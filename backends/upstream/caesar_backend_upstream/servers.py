@@ -73,10 +73,10 @@ class Server:
     key: Key | None = field(repr=False)
     scrubber: Scrubber = field(repr=False)
 
-    @property
-    def base_url(self) -> str:
-        """What paths are put behind, with its slash."""
-        return self.options.url.rstrip("/") + "/"
+    def url_of(self, path: str) -> str:
+        """Return the URL of a path below the base URL, whose query, if any, stays at its end."""
+        base, mark, query = self.options.url.partition("?")
+        return f"{base.rstrip('/')}/{path}{mark}{query}"
 
     def answers_for(self, model: str) -> bool:
         """Return whether it is asked for this model; an empty name is anybody's."""

@@ -127,6 +127,14 @@ class TestTheOtherEndpointsForm:
         assert told(opened(server).chat()).text() == "d"
 
 
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_the_query_of_a_base_url_goes_along(raw, opened, wire, told, slash: str) -> None:
+    server = raw(wire.hello())
+    ask = opened(f"{server.url}/deployments/d{slash}?api-version=2024-10-21")
+    assert told(ask.complete()).text() == "Hello you"
+    assert server.asked[0].path == "/v1/deployments/d/completions?api-version=2024-10-21"
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
