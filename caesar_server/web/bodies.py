@@ -151,7 +151,8 @@ def _parse(text: str) -> Any:
         return _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise MalformedBodyError(
-            f"The body is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            f"The body is not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, "
+            f"column {error.colno}"
         ) from None
     except RecursionError:
         raise MalformedBodyError("The body is nested too deeply") from None

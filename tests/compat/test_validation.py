@@ -402,6 +402,7 @@ def test_a_body_of_the_single_key_body_is_unwrapped(client):
         (b"true", "a boolean"),
         (b'"x"', "a string"),
         (b"5", "a number"),
+        (b'{"model": "a\nb"}', "Invalid control character at line 1, column 13"),
         (b'{"model": NaN}', "NaN"),
         (b'{"model": -Infinity}', "Infinity"),
         (b'{"model": "\xff"}', "UTF-8"),

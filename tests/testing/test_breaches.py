@@ -398,6 +398,13 @@ def raises_untyped(events: Iterator[Event], request: Any, context: Context) -> I
     raise KeyError("choices")
 
 
+@breach("run.typed_errors", "it returned None, which is no iterator; yield the events")
+class ForgetsToReturn(Good):
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        events = super().run(request, context)
+        return None if research(request) else events  # type: ignore[return-value]
+
+
 @run_breach("run.accepts", "run() raised BackendUnavailableError: try later", only=research)
 def is_never_there(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
     raise BackendUnavailableError("try later")

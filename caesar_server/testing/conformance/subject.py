@@ -6,7 +6,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -289,7 +289,10 @@ class _Driver:
     def _take_events(self) -> None:
         if self._left_off():
             return
-        events = iter(self._backend.run(self._request, self._context))
+        returned: object = self._backend.run(self._request, self._context)
+        if not isinstance(returned, Iterable):
+            raise TypeError(f"it returned {returned!r:.60}, which is no iterator; yield the events")
+        events = iter(returned)
         try:
             for event in events:
                 # The server, too, closes the iterator at the first event after a cancel.
