@@ -127,6 +127,13 @@ class TestTheOtherEndpointsForm:
         assert told(opened(server).chat()).text() == "d"
 
 
+def test_a_whole_bias_is_sent_as_one(raw, opened, wire) -> None:
+    """Some servers read a table of integers."""
+    server = raw(wire.hello())
+    opened(server).complete(logit_bias={5: -100.0, 6: 0.5})
+    assert repr(server.asked[0].body["logit_bias"]) == "{'5': -100, '6': 0.5}"
+
+
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_the_query_of_a_base_url_goes_along(raw, opened, wire, told, slash: str) -> None:
     server = raw(wire.hello())

@@ -185,12 +185,19 @@ def _sampling(sampling: Sampling, max_tokens: str, stops: tuple[str, ...]) -> di
         if value is not None
     }
     if sampling.logit_bias:
-        body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+        body["logit_bias"] = {
+            str(token): _whole(bias) for token, bias in sampling.logit_bias.items()
+        }
     if stops:
         body["stop"] = list(stops[:_MOST_STOPS])
     if sampling.n != 1:
         body["n"] = sampling.n
     return body
+
+
+def _whole(bias: float) -> float:
+    """Return a bias as a whole number if it is one: OpenAI's description has no others."""
+    return int(bias) if bias == int(bias) else bias
 
 
 def _extra(extra: Mapping[str, Any], server: ServerOptions) -> dict[str, Any]:
