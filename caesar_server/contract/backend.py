@@ -74,6 +74,7 @@ class Model:
 
     :param id: the name without the backend's: ``smollm2``, not ``local_llm/smollm2``; empty for the
         backend itself.
+        It is of printable characters, as ``owned_by`` is.
     :param created: Unix seconds.
     """
 

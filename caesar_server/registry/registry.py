@@ -8,8 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from caesar_server.contract import Backend, Model
+from caesar_server.entry_points import normalised
 from caesar_server.errors import BackendLoadError, SettingsError
-from caesar_server.registry.discovery import Candidate, discover, extra_candidates, rank
+from caesar_server.registry.discovery import (
+    SERVER_DISTRIBUTION,
+    Candidate,
+    discover,
+    extra_candidates,
+    rank,
+)
 from caesar_server.registry.loading import Instance, LoadFailedError, Plugin
 from caesar_server.registry.report import BackendReport, State, report_on
 from caesar_server.registry.routing import (
@@ -335,9 +342,13 @@ def _with_full_name(name: str, model: object) -> Model:
     """
     if isinstance(model, Model):
         kinds = (type(model.id), type(model.created), type(model.owned_by))
-        if kinds == (str, int, str):
+        # What cannot be printed, as half a character, many clients cannot read: not one model then.
+        if kinds == (str, int, str) and model.id.isprintable() and model.owned_by.isprintable():
             return replace(model, id=f"{name}/{model.id}" if model.id else name)
-    raise TypeError(f"expected a Model of id (str), created (int), owned_by (str), got {model!r}")
+    raise TypeError(
+        "expected a Model of id (str), created (int), owned_by (str), in printable characters, got "
+        f"{model!r}"
+    )
 
 
 def _can_be_made(instance: Instance) -> bool:
@@ -358,5 +369,8 @@ def _conflict(candidate: Candidate, winner: Candidate) -> str:
 def _shadowed(candidate: Candidate, winner: Candidate) -> BackendReport:
     hint = f"give it another name in extra_backends: OTHER_NAME={candidate.entry_point}"
     if candidate.distribution and winner.distribution:
-        hint = f"uninstall {candidate.distribution} or {winner.distribution}, or {hint}"
+        both = [candidate.distribution, winner.distribution]
+        # nobody gets rid of the server to be rid of its mock
+        able = [one for one in both if normalised(one) != SERVER_DISTRIBUTION]
+        hint = f"uninstall {' or '.join(able)}, or {hint}"
     return report_on(candidate, "shadowed", f"{winner.origin} has its name", hint)

@@ -103,6 +103,7 @@ def test_one_of_two_with_one_name_wins_whatever_the_order(
     assert shadowed.state == "shadowed"
     assert shadowed.reason
     assert shadowed.hint
+    assert "caesar" not in shadowed.hint.lower()  # nobody is to uninstall the server
     for distribution in distributions:
         assert (distribution or "extra_backends") in caplog.text
     assert any("two backends are called same" in warning for warning in registry.warnings)

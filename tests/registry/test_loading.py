@@ -306,6 +306,9 @@ def _exit(self) -> Sequence[Model]:
         lambda self: [Model(5)],
         lambda self: [Model("m", created=1.5)],
         lambda self: [Model("m", owned_by=None)],
+        lambda self: [Model("half a \ud83d")],
+        lambda self: [Model("two\nlines")],
+        lambda self: [Model("m", owned_by="\0")],
     ],
 )
 def test_models_that_cannot_be_listed_are_left_out(backend_class, models, caplog) -> None:

@@ -311,6 +311,12 @@ class ModelsHaveFloats(Good):
         return [Model("a", created=1.5)]  # type: ignore[arg-type]
 
 
+@breach("models.before_open", "printable characters")
+class ModelsAreHalf(Good):
+    def models(self) -> tuple[Model, ...]:
+        return (Model("a \ud83d"),)
+
+
 @breach("models.before_open", "the id 'a' twice")
 class ModelsTwice(Good):
     def models(self) -> tuple[Model, ...]:

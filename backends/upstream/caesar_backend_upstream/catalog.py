@@ -140,8 +140,9 @@ def _models(body: object) -> tuple[Model, ...] | None:
         return None
     found: dict[str, Model] = {}
     for item in items[:_MOST_MODELS]:
-        if isinstance(item, dict) and isinstance(item.get("id"), str) and item["id"]:
-            found.setdefault(item["id"], _model(item))
+        name = item.get("id") if isinstance(item, dict) else None
+        if isinstance(name, str) and name and name.isprintable():
+            found.setdefault(name, _model(item))
     return tuple(found.values())
 
 
@@ -150,5 +151,5 @@ def _model(item: Mapping[str, object]) -> Model:
     return Model(
         str(item["id"]),
         created if type(created) is int else 0,
-        owner if isinstance(owner, str) and owner else "upstream",
+        owner if isinstance(owner, str) and owner and owner.isprintable() else "upstream",
     )

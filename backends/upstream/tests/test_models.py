@@ -15,9 +15,11 @@ LIST = {
     "object": "list",
     "data": [
         {"id": "llama-3", "created": 7, "owned_by": "meta"},
-        {"id": "gpt-5", "created": "x", "owned_by": None},
+        {"id": "gpt-5", "created": "x", "owned_by": "\x00"},
         {"id": "llama-3"},
         {"id": 5},
+        {"id": "half a \ud83d"},
+        {"id": "two\nlines"},
         "odd",
     ],
 }

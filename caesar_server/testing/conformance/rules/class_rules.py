@@ -172,6 +172,8 @@ def models_before_open(subject: Subject) -> Outcome:
         fields: tuple[object, ...] = dataclasses.astuple(model) if type(model) is Model else ()
         if list(map(type, fields)) != [str, int, str]:
             return Fail(repr(model), "a Model of id (str), created (int), owned_by (str)")
+        if not (model.id.isprintable() and model.owned_by.isprintable()):
+            return Fail(repr(model), "printable characters")
     twice = [id for id, count in Counter(model.id for model in models).items() if count > 1]
     if twice:
         return Fail(f"the id {twice[0]!r} twice", "each id once")
