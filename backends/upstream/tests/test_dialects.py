@@ -85,7 +85,14 @@ class TestUsage:
 
 class TestSignsOfLife:
     @pytest.mark.parametrize(
-        "sign", [b"data:\n\n", b"data: \n\n", b'event: ping\ndata: {"type": "ping"}\n\n']
+        "sign",
+        [
+            b"data:\n\n",
+            b"data: \n\n",
+            b"data: : keepalive\n\n",
+            b'event: ping\ndata: {"type": "ping"}\n\n',
+            b'data: {"type": "keepalive", "sequence_number": 1}\n\n',
+        ],
     )
     def test_are_no_part_of_the_answer(self, raw, opened, wire, told, sign) -> None:
         head, _, frames = wire.hello().partition(b"\r\n\r\n")

@@ -75,8 +75,9 @@ class Frame:
     @property
     def is_aside(self) -> bool:
         """Whether it is no part of the answer: a ping, or what else a server has a name for."""
-        known = ("choices", "usage", "caesar")
-        return self.name != "message" and not any(name in (self.body or ()) for name in known)
+        body = self.body or {}
+        named = self.name != "message" or isinstance(body.get("type"), str)
+        return named and body.keys().isdisjoint(("choices", "usage", "caesar"))
 
 
 def frames(
@@ -111,11 +112,11 @@ def frames(
 
 
 def _frame(event: ServerSentEvent, note: Callable[[str], None] | None) -> Frame | None:
-    """Return an event's frame; None for one without data, which some send as a sign of life."""
+    """Return an event's frame; None for a sign of life: no data, or a comment in their place."""
     if note is not None:
         note(event.data)
     text = event.data.strip()
-    if not text:
+    if not text or text.startswith(":"):
         return None
     return Frame(None) if text == DONE else Frame(_object(text), event.event)
 
