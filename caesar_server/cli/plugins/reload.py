@@ -18,6 +18,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -128,16 +129,19 @@ def _sources(folder: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
 
 def _imported_sources() -> Iterator[Path]:
     """Yield the files of imported modules that are somebody's project, and not installed."""
+    installed = _installed_folders()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and _is_project(Path(file)):
+        if isinstance(file, str) and file.endswith(".py") and not file.startswith(installed):
             yield Path(file).absolute()
 
 
-def _is_project(path: Path) -> bool:
+@cache
+def _installed_folders() -> tuple[str, ...]:
+    """Return what paths of installed files begin with; asking sysconfig takes long."""
     places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     places.append(str(Path(caesar_server.__file__).parent))
-    return not any(path.is_relative_to(place) for place in places)
+    return tuple(f"{Path(place)}{os.sep}" for place in places)
 
 
 def _folders_of(extra_backends: Collection[str]) -> Iterator[Path]:
@@ -151,7 +155,7 @@ def _folders_of(extra_backends: Collection[str]) -> Iterator[Path]:
         except (ImportError, ValueError):
             continue  # the registry tells what is wrong with it
         for place in [spec.origin] if spec and spec.origin else []:
-            if _is_project(Path(place)):
+            if not place.startswith(_installed_folders()):
                 yield Path(place).absolute().parent
 
 
