@@ -31,7 +31,8 @@ def play(case: dict[str, Any], body: dict[str, Any]) -> Any:
         settings, Registry.of({"golden": backend}, settings), clock=FakeClock(1_700_000_000)
     )
     try:
-        return app.test_client().post(case["path"], json=body)
+        # read to its end before the app ends
+        return app.test_client().post(case["path"], json=body, buffered=True)
     finally:
         app.extensions["caesar_server"].close()
 
