@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import psycopg
 import pytest
@@ -108,15 +109,63 @@ def once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make
 
 
-def _free_port() -> int:
+class _Ports:
+    """Ports that nobody else is given.
+
+    They lie below those that the system chooses itself, for who asks for port 0 and for whoever
+    connects; a lock on a file, held until the end, keeps them from tests of other processes.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.gettempdir()) / f"caesar-test-ports-{os.getuid()}"
+        self._folder.mkdir(exist_ok=True)
+        self._left = iter(range(20_000, 32_000))
+        self._locks: list[TextIO] = []
+
+    def next(self) -> int:
+        for port in self._left:
+            lock = (self._folder / str(port)).open("w")
+            if self._take(lock) and _is_free(port):
+                self._locks.append(lock)
+                return port
+            lock.close()
+        raise AssertionError("no port is left")
+
+    @staticmethod
+    def _take(lock: TextIO) -> bool:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for lock in self._locks:
+            lock.close()
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        # as servers do it: connections that have just ended are no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Iterator[Callable[[], int]]:
+    """Return a function that gives a new port for a server that cannot choose one itself."""
+    ports = _Ports()
+    yield ports.next
+    ports.close()
 
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as response:
             return response.status == 200
     except OSError:
         # not there yet, or so busy that it takes longer
@@ -125,9 +174,11 @@ def _answers(port: int) -> bool:
 
 @contextmanager
 def _serve(
-    command: Callable[[int], Sequence[str | Path]], cwd: Path, env: Mapping[str, str] | None = None
+    port: int,
+    command: Callable[[int], Sequence[str | Path]],
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
-    port = _free_port()
     log_path = cwd / f"server-{port}.log"
     with log_path.open("wb") as log:
         server = subprocess.Popen(
@@ -153,13 +204,13 @@ Serve = Callable[..., AbstractContextManager[int]]
 
 
 @pytest.fixture(scope="session")
-def serve() -> Serve:
+def serve(free_port: Callable[[], int]) -> Serve:
     """Run a server program while a ``with`` block lasts.
 
     Called with a function from a free port to the command, the folder to start it in and, if
     wanted, its environment; gives the port once ``/healthz`` answers there.
     """
-    return _serve
+    return lambda *args, **options: _serve(free_port(), *args, **options)
 
 
 #: Lets a new environment see what is installed in this one, links to source folders included.
@@ -259,14 +310,12 @@ def _postgres_user() -> str | None:
 class Cluster:
     """A PostgreSQL server of its own: folder, port, process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int) -> None:
         programs = _postgres_programs()
         assert programs is not None
         self._programs = programs
         self._folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = port
         self.url = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
         subprocess.run(
             [programs / "initdb", "-D", folder, "-U", "tester", "-A", "trust", "--no-sync"],
@@ -297,7 +346,7 @@ class Cluster:
         deadline = time.monotonic() + START_WITHIN_S
         while True:
             try:
-                psycopg.connect(self.url, connect_timeout=2).close()
+                psycopg.connect(self.url, connect_timeout=20).close()
                 return
             except psycopg.OperationalError:
                 assert time.monotonic() < deadline
@@ -311,7 +360,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(free_port: Callable[[], int]) -> Iterator[Cluster]:
     if _postgres_programs() is None:
         pytest.skip("PostgreSQL's initdb is not installed")
     if os.geteuid() == 0 and _postgres_user() is None:
@@ -320,7 +369,7 @@ def cluster() -> Iterator[Cluster]:
         owner = _postgres_user()
         if owner is not None:
             shutil.chown(folder, owner)
-        one = Cluster(Path(folder) / "data")
+        one = Cluster(Path(folder) / "data", free_port())
         try:
             yield one
         finally:
@@ -328,12 +377,10 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
+def s3_url(free_port: Callable[[], int]) -> Iterator[str]:
     """An S3 server, by others, in a process of its own."""
     pytest.importorskip("moto.server")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         deadline = time.monotonic() + 60

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 #: ``ticks`` never ends, nor does ``silent``, which says nothing; ``steps`` waits for a file before
 #: each delta; ``busy`` declares that it computes; ``slow`` answers after ``tenths`` tenths of a
@@ -67,6 +67,7 @@ class SilentBackend(Backend):
 
 class StepsBackend(Backend):
     def run(self, request, context):
+        note(f"began {request.prompts[0]}")
         for number in range(3):
             while not os.path.exists(f"step-{number}"):
                 context.sleep(0.01)
@@ -123,11 +124,8 @@ def serve_command(host: str) -> list[str]:
     return [sys.executable, "-m", "caesar_server", "serve", "--worker-class", host, "--port", "0"]
 
 
-def granian_command() -> list[str]:
+def granian_command(port: int) -> list[str]:
     """Return what starts the server on granian, as the manual has it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     return [
         *(sys.executable, "-m", "granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
         *("--blocking-threads", "64", "--port", str(port), "--factory"),
@@ -150,12 +148,13 @@ class Live:
 
     :param flags: settings as ``serve`` takes them.
     :param host: one of ``HOSTS``.
+    :param port: for granian, which cannot tell one that it has chosen.
     """
 
-    def __init__(self, folder: Path, *flags: str, host: str = "gthread") -> None:
+    def __init__(self, folder: Path, *flags: str, host: str = "gthread", port: int = 0) -> None:
         self.folder = folder
         self.log_path = folder / "log"
-        command = granian_command() if host == "granian" else serve_command(host)
+        command = granian_command(port) if host == "granian" else serve_command(host)
         variables = {"CAESAR_SERVER_EXTRA_BACKENDS": ",".join(EXTRA_BACKENDS)}
         if host == "granian":
             variables |= environment(flags)
@@ -173,7 +172,7 @@ class Live:
                 stdout=log,
                 stderr=log,
             )
-        begun = r"(?:Serving on|Listening at:) \S+:(\d+)"
+        begun = r"(?:Serving on|Listening at:) \S+:(\d+)\s"
         try:
             self.port = int(self.wait(lambda: re.search(begun, self.log))[1])
             self.wait(self.answers)
@@ -184,7 +183,7 @@ class Live:
     @property
     def log(self) -> str:
         """What it has logged so far."""
-        return self.log_path.read_text()
+        return self.log_path.read_text(errors="replace")
 
     @property
     def journal(self) -> list[str]:
@@ -247,6 +246,10 @@ class Live:
         """Send a signal to the master."""
         self.process.send_signal(number)
 
+    def exit_code(self) -> int:
+        """Wait until it has ended and return its exit code."""
+        return self.process.wait(DEADLINE_S)
+
     def end(self) -> None:
         """Stop it, by force if need be."""
         if self.process.poll() is None:
@@ -273,7 +276,7 @@ def host() -> str:
 
 
 @pytest.fixture
-def start(tmp_path: Path, host: str) -> Iterator[Callable[..., Live]]:
+def start(tmp_path: Path, host: str, free_port: Callable[[], int]) -> Iterator[Callable[..., Live]]:
     """Start a server with the given flags; it ends with the test."""
     for module in HOSTS[host]:
         pytest.importorskip(module)
@@ -281,12 +284,23 @@ def start(tmp_path: Path, host: str) -> Iterator[Callable[..., Live]]:
     servers: list[Live] = []
 
     def start_one(*flags: str) -> Live:
-        servers.append(Live(tmp_path, *flags, host=host))
+        servers.append(Live(tmp_path, *flags, host=host, port=free_port()))
         return servers[-1]
 
     yield start_one
     for server in servers:
         server.end()
+
+
+@pytest.fixture
+def long_keep_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers keep idle connections for far longer than a test waits for anything."""
+    lines = (
+        "from caesar_server.cli import gunicorn_options",
+        "gunicorn_options._KEEP_ALIVE_S = 600",
+    )
+    (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
 @pytest.fixture(scope="session")

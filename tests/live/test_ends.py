@@ -44,16 +44,16 @@ def test_sigterm_lets_short_answers_finish_and_gives_streams_a_last_frame(start,
     status, body = answer()
     assert (status, body["choices"][0]["text"][:5]) == (200, "from ")
     assert is_proper_end(read(stream))
-    assert server.process.wait(10) == 0
+    assert server.exit_code() == 0
     assert "SIGABRT" not in server.log
     assert "Traceback" not in server.log
     assert any("ended stream" in line for line in server.journal)
 
 
 def test_sigterm_without_work_ends_at_once(start):
-    server = start("--graceful-timeout-s", "60")
+    server = start("--graceful-timeout-s", "600")
     server.signal(signal.SIGTERM)
-    assert server.process.wait(30) == 0
+    assert server.exit_code() == 0
 
 
 def test_sighup_reads_the_settings_again_while_streams_go_on(start, read):
@@ -73,7 +73,7 @@ def test_sighup_reads_the_settings_again_while_streams_go_on(start, read):
     server.signal(signal.SIGHUP)
     server.wait(lambda: "the settings stay as they were" in server.log)
     assert "compat_usage" in server.log
-    server.wait(lambda: server.answers)
+    server.wait(server.answers)
     assert server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] == 0
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import socket
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -65,23 +65,23 @@ def test_a_silent_stream_ends_with_its_client(start):
     server.wait(lambda: any("ended quiet" in line for line in server.journal))
 
 
+def begun_on(server: Any) -> set[str]:
+    return {line.split()[2] for line in server.journal if line.split()[1] == "began"}
+
+
 @on_every_host
 def test_many_answers_at_once_are_each_their_own(start):
     server = start()
-    results: dict[int, Any] = {}
-
-    def ask(number: int) -> None:
-        results[number] = server.ask("slow", f"p{number}", tenths=3)[0]
-
-    threads = [threading.Thread(target=ask, args=(n,), name=f"live-{n}") for n in range(30)]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == dict.fromkeys(range(30), 200)
-    # one after another they would take nine seconds
-    assert time.monotonic() - began < 6
+    with ThreadPoolExecutor(30, thread_name_prefix="live-client") as pool:
+        asked = [pool.submit(server.ask, "steps", f"p{number}") for number in range(30)]
+        # none can end before all have begun
+        server.wait(lambda: {f"p{number}" for number in range(30)} <= begun_on(server))
+        for number in range(3):
+            (server.folder / f"step-{number}").touch()
+        answers = [one.result() for one in asked]
+    assert [status for status, _ in answers] == [200] * 30
+    assert {body["choices"][0]["text"] for _, body in answers} == {"step 0step 1step 2"}
+    assert len({body["id"] for _, body in answers}) == 30
 
 
 @on_granian
@@ -96,7 +96,7 @@ def test_granian_ends_streams_with_a_last_frame_and_closes_the_backends(start, r
         assert b'"code":"shutting_down"' in raw
         assert b"data: [DONE]\n\n" in raw
         assert raw.endswith(b"0\r\n\r\n")
-    assert server.process.wait(10) == 0
+    assert server.exit_code() == 0
     assert any("closed silent" in line for line in server.journal)
     assert "Traceback" not in server.log
 
@@ -112,7 +112,14 @@ def test_granian_reads_the_settings_again_on_sighup_and_ends_streams_properly(st
     raw = read(stream)
     assert b'"code":"shutting_down"' in raw
     assert b"data: [DONE]\n\n" in raw
-    server.wait(lambda: server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] == 0)
+
+    def counts_nothing() -> bool:
+        try:
+            return server.ask("slow", "x", tenths=0)[1]["usage"]["total_tokens"] == 0
+        except OSError:
+            return False  # nobody listens until granian's next worker does
+
+    server.wait(counts_nothing)
 
 
 @on_granian
@@ -177,8 +184,9 @@ def test_gevent_that_is_not_installed_is_told_with_the_line_that_installs_it(
 
 
 @on_gevent
+@pytest.mark.usefixtures("long_keep_alive")
 def test_gevent_lets_idle_connections_go_at_the_end(start):
-    server = start()
+    server = start("--graceful-timeout-s", "600")
     # one whose request is half there, and one whose request was answered
     half = socket.create_connection(("127.0.0.1", server.port))
     half.sendall(b"GET /healthz HTTP/1.1\r\n")
@@ -186,25 +194,24 @@ def test_gevent_lets_idle_connections_go_at_the_end(start):
         idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(65536).startswith(b"HTTP/1.1 200")
         server.signal(signal.SIGTERM)
-        # well before the ten seconds of keep-alive
-        assert server.process.wait(6) == 0
+        assert server.exit_code() == 0
         while received := idle.recv(65536):
             assert b"HTTP/1.1" not in received
 
 
 @on_gevent
 def test_gevent_bears_with_a_slow_reader_that_goes_on_reading(start, read):
-    server = start("--write-timeout-s", "0.5")
+    server = start("--write-timeout-s", "1.5")
     # More than the system's buffers hold, so that one write lasts as long as the reader takes.
-    stream = server.send("slow", "big", tenths=0, megabytes=12)
+    stream = server.send("slow", "big", tenths=0, megabytes=30)
     received, waits = 0, 0
     while part := stream.recv(256 * 1024):
         received += len(part)
         if received > waits * 1_000_000:
             waits += 1
-            threading.Event().wait(0.15)
+            threading.Event().wait(0.1)
     stream.close()
-    assert received > 12_000_000
+    assert received > 30_000_000
 
 
 @on_gevent

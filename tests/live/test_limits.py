@@ -10,8 +10,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ THREADS = 16
 SERVED = THREADS - 4
 #: An eighth of the places, rounded up, is kept from streams.
 STREAMS = SERVED - 2
-#: What is refused, and what is begun, must show itself within so many seconds.
-AT_ONCE_S = 1.0
+#: Of four times more requests than threads, those that find no room when others take no end.
+REFUSED = 4 * THREADS - SERVED
+#: What is not held up is answered within so many seconds, on a busy machine too.
+AT_ONCE_S = 30.0
 
 
 def request(key: str = "", *, connection: str = "close", **fields: Any) -> bytes:
@@ -52,13 +54,17 @@ def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
         ]
 
 
-def first_bytes(sockets: list[socket.socket], message: bytes) -> list[tuple[float, bytes]]:
-    """Send a message on all sockets at the same time; return when what came first on each."""
+def first_bytes(
+    sockets: list[socket.socket], message: bytes, heard: Callable[[int], None] = lambda count: None
+) -> list[bytes]:
+    """Send a message on all sockets at the same time; return what came first on each.
+
+    :param heard: called with how many have been answered, whenever one is.
+    """
     barrier = threading.Barrier(len(sockets))
 
-    def one(sock: socket.socket) -> tuple[float, bytes]:
+    def one(sock: socket.socket) -> bytes:
         barrier.wait()
-        begun = time.monotonic()
         sock.sendall(message)
         seen = b""
         while b"\r\n\r\n" not in seen:
@@ -66,10 +72,13 @@ def first_bytes(sockets: list[socket.socket], message: bytes) -> list[tuple[floa
             if not more:
                 break
             seen += more
-        return time.monotonic() - begun, seen
+        return seen
 
     with ThreadPoolExecutor(len(sockets)) as pool:
-        return list(pool.map(one, sockets))
+        asked = [pool.submit(one, sock) for sock in sockets]
+        for count, _ in enumerate(as_completed(asked), start=1):
+            heard(count)
+        return [answer.result() for answer in asked]
 
 
 def status(seen: bytes) -> int:
@@ -77,8 +86,11 @@ def status(seen: bytes) -> int:
 
 
 @contextmanager
-def health_is_watched(server: Any) -> Iterator[None]:
-    """Ask for ``/healthz`` again and again; each answer must be there at once."""
+def health_is_watched(server: Any) -> Iterator[Callable[[], None]]:
+    """Ask for ``/healthz`` again and again; each answer must be there at once.
+
+    Gives what waits until some more answers have come.
+    """
     waits: list[float] = []
     stop = threading.Event()
 
@@ -91,10 +103,14 @@ def health_is_watched(server: Any) -> Iterator[None]:
 
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask)
+
+        def some_more() -> None:
+            enough = len(waits) + 5
+            server.wait(lambda: len(waits) >= enough or asked.done())
+
         try:
-            yield
-            begun = len(waits)
-            server.wait(lambda: len(waits) >= begun + 5 or asked.done())
+            yield some_more
+            some_more()
         finally:
             stop.set()
         asked.result()
@@ -107,15 +123,15 @@ def test_four_times_more_slow_streams_than_threads(start, connection) -> None:
     server = start("--threads", str(THREADS))
     message = request(model="ticks", stream=True, connection=connection)
     with connected(server.port, 4 * THREADS) as sockets, health_is_watched(server):
+        # the streams have no end: nobody can have waited for one
         results = first_bytes(sockets, message)
-        assert max(waited for waited, _ in results) < AT_ONCE_S
-        assert Counter(status(seen) for _, seen in results) == {
+        assert Counter(status(seen) for seen in results) == {
             200: STREAMS,
             503: 4 * THREADS - STREAMS,
         }
         # with every stream taken, what is short is answered
         assert server.ask("slow", "p", tenths=0)[0] == 200
-        for sock, (_, seen) in zip(sockets, results, strict=True):
+        for sock, seen in zip(sockets, results, strict=True):
             if status(seen) == 503:
                 head = seen.partition(b"\r\n\r\n")[0].lower()
                 assert b"\r\nretry-after: 1\r\n" in head + b"\r\n"
@@ -131,16 +147,18 @@ def test_four_times_more_slow_streams_than_threads(start, connection) -> None:
 @pytest.mark.parametrize("connection", ["close", "keep-alive"])
 def test_four_times_more_slow_json_answers_than_threads(start, connection) -> None:
     server = start("--threads", str(THREADS))
-    message = request(model="slow", tenths=30, connection=connection)
-    with connected(server.port, 4 * THREADS) as sockets, health_is_watched(server):
-        results = first_bytes(sockets, message)
-    counted = Counter(status(seen) for _, seen in results)
-    assert counted == {200: SERVED, 503: 4 * THREADS - SERVED}
-    for waited, seen in results:
-        if status(seen) == 503:
-            assert waited < AT_ONCE_S
-        else:
-            assert waited > 2
+    message = request(model="steps", connection=connection)
+    with connected(server.port, 4 * THREADS) as sockets, health_is_watched(server) as some_more:
+
+        def heard(count: int) -> None:
+            if count == REFUSED:
+                # the others hold all threads until they may go on
+                some_more()
+                for number in range(3):
+                    (server.folder / f"step-{number}").touch()
+
+        results = first_bytes(sockets, message, heard)
+    assert Counter(status(seen) for seen in results) == {200: SERVED, 503: REFUSED}
 
 
 @pytest.mark.slow
@@ -152,16 +170,14 @@ def test_connections_on_which_nothing_is_sent_take_no_thread(start) -> None:
         assert answers == [200] * 4
 
 
+@pytest.mark.usefixtures("long_keep_alive")
 def test_connections_on_which_nothing_is_sent_do_not_delay_the_end(start) -> None:
-    server = start("--threads", "8")
+    server = start("--threads", "8", "--graceful-timeout-s", "600")
     with connected(server.port, 20):
         # the last of them has been taken
         server.wait(server.answers)
-        begun = time.monotonic()
         server.process.terminate()
-        assert server.process.wait(30) == 0
-        # gunicorn's 2 s for idle connections, not the 10 s of keep-alive
-        assert time.monotonic() - begun < 8
+        assert server.exit_code() == 0
 
 
 @pytest.mark.slow
@@ -220,7 +236,7 @@ def test_callers_without_a_key_cannot_hold_threads_with_bodies_that_never_come(s
     keep = head.replace(b"Connection: close", b"Connection: keep-alive")
     with connected(server.port, 60) as sockets, health_is_watched(server):
         results = first_bytes(sockets, keep)
-    assert {status(seen) for _, seen in results} == {401}
+    assert {status(seen) for seen in results} == {401}
 
 
 @pytest.mark.slow
@@ -230,8 +246,8 @@ def test_50_requests_at_once_of_one_key_get_exactly_what_is_allowed(start, keys)
     message = request(key, model="slow", tenths=0)
     with connected(server.port, 50) as sockets:
         results = first_bytes(sockets, message)
-    assert Counter(status(seen) for _, seen in results) == {200: 20, 429: 30}
-    assert any(b"x-ratelimit-remaining-requests: 0\r\n" in seen.lower() for _, seen in results)
+    assert Counter(status(seen) for seen in results) == {200: 20, 429: 30}
+    assert any(b"x-ratelimit-remaining-requests: 0\r\n" in seen.lower() for seen in results)
 
 
 def test_a_client_that_is_gone_gives_its_stream_back(start, keys) -> None:
@@ -239,7 +255,7 @@ def test_a_client_that_is_gone_gives_its_stream_back(start, keys) -> None:
     server = start(*keys.flags)
     message = request(key, model="ticks", stream=True)
     with connected(server.port, 2) as sockets:
-        assert [status(seen) for _, seen in first_bytes(sockets, message)] == [200, 200]
+        assert [status(seen) for seen in first_bytes(sockets, message)] == [200, 200]
         assert status(ask(server.port, message)) == 429
         # reset, not closed in peace
         sockets[0].setsockopt(
@@ -274,20 +290,21 @@ def answers(port: int) -> bool:
 
 
 @pytest.fixture
-def redis_port(tmp_path: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def redis_port(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """Run a Redis of our own that keeps nothing."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed")
     pytest.importorskip("redis")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     flags = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
     process = subprocess.Popen(
         [program, "--port", str(port), *flags], stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not answers(port):
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -309,17 +326,15 @@ def test_workers_count_together_in_redis_and_alone_without_it(start, keys, redis
     message = request(key, model="slow", tenths=2)
     with connected(server.port, 50) as sockets:
         results = first_bytes(sockets, message)
-    assert Counter(status(seen) for _, seen in results) == {200: 20, 429: 30}
+    assert Counter(status(seen) for seen in results) == {200: 20, 429: 30}
     redis.kill()
     redis.wait()
     # a worker that counts alone begins anew
-    begun = time.monotonic()
     assert status(ask(server.port, request(key, model="slow", tenths=0))) == 200
-    assert time.monotonic() - begun < 5
     server.wait(lambda: "limits_storage failed" in server.log)
 
 
 def test_workers_that_count_alone_are_told_at_the_start(start, keys) -> None:
     keys.make(requests_per_minute=20)
     server = start("--workers", "2", *keys.flags)
-    assert "each of the 2 workers counts requests per minute alone" in server.log
+    server.wait(lambda: "each of the 2 workers counts requests per minute alone" in server.log)

@@ -60,7 +60,7 @@ class Proxied:
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Return status, headers and body of a request through nginx."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             data = body if body is None or isinstance(body, bytes) else json.dumps(body)
             given = {"Host": NAME, "Content-Type": "application/json", **headers}
@@ -71,19 +71,13 @@ class Proxied:
     def send(self, model: str, prompt: str, **fields: Any) -> socket.socket:
         """Send a completion through nginx and return the open connection."""
         body = json.dumps({"model": model, "prompt": prompt, **fields}).encode()
-        sock = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         sock.sendall(
             b"POST /compat/completions HTTP/1.1\r\nHost: %b\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
             % (NAME.encode(), len(body), body)
         )
         return sock
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def accepts(port: int) -> bool:
@@ -117,7 +111,9 @@ def write_site(folder: Path, port: int, server_port: int) -> Path:
 
 
 @pytest.fixture
-def proxied(start: Any, tmp_path: Path) -> Iterator[Callable[..., Proxied]]:
+def proxied(
+    start: Any, free_port: Callable[[], int], tmp_path: Path
+) -> Iterator[Callable[..., Proxied]]:
     """Start a server with the given flags, and nginx in front of it."""
     nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if nginx is None:
@@ -139,16 +135,17 @@ def proxied(start: Any, tmp_path: Path) -> Iterator[Callable[..., Proxied]]:
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         running.append(process)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not accepts(port):
             assert process.poll() is None, (folder / "error.log").read_text()
             assert time.monotonic() < deadline
+            time.sleep(0.01)
         return Proxied(server, port)
 
     yield start_both
     for process in running:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def read_until(sock: socket.socket, end: bytes, data: bytes = b"") -> bytes:
@@ -234,5 +231,5 @@ def test_a_stream_gets_its_last_frame_when_the_server_is_told_to_stop(proxied) -
         raw = read_until(sock, LAST_CHUNK)
     assert b'"code":"shutting_down"' in raw
     assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
-    assert site.server.process.wait(10) == 0
+    assert site.server.exit_code() == 0
     assert site.request("GET", "/healthz")[0] == 502

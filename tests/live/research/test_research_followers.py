@@ -184,7 +184,7 @@ def test_the_server_s_end_does_not_pass_for_the_job_s(own_pair, tmp_path) -> Non
                 pass
         pair.server.signal(signal.SIGTERM)
         told = [[event.data for event in events] for events in readers]
-    assert pair.server.process.wait(30) == 0
+    assert pair.server.process.wait(60) == 0
     with closing(open_store(Settings(store=f"sqlite:///{tmp_path / 'jobs.sqlite3'}"))) as store:
         status = store.job(job_id).status
     for rest in told:
