@@ -214,7 +214,7 @@ def serve(free_port: Callable[[], int]) -> Serve:
 
 
 #: Lets a new environment see what is installed in this one, links to source folders included.
-_SEE_THIS = "import site; site.addsitedir({!r})\n"
+_SEE = "import site; site.addsitedir({!r})\n"
 _SCRIPT = "#!{python}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
 _SCRIPTS = {
     "pip": "pip._internal.cli.main",
@@ -227,6 +227,22 @@ class LinkedEnvironment:
     """A virtual environment that has what is installed here; what it installs is its own."""
 
     folder: Path
+
+    @classmethod
+    def make(cls, folder: Path, seen: str | Path = "") -> LinkedEnvironment:
+        """Make one in a folder: quick, since it installs nothing.
+
+        :param seen: the folder of packages that it has; empty for those that are installed here.
+        """
+        venv.create(folder, with_pip=False)
+        (site_packages,) = folder.glob("lib/python*/site-packages")
+        see = _SEE.format(str(seen) or sysconfig.get_path("purelib"))
+        (site_packages / "linked.pth").write_text(see)
+        for name, module in _SCRIPTS.items():
+            script = folder / "bin" / name
+            script.write_text(_SCRIPT.format(python=folder / "bin" / "python", module=module))
+            script.chmod(0o755)
+        return cls(folder)
 
     def variables(self) -> dict[str, str]:
         """Return the variables that a shell in this environment has."""
@@ -252,21 +268,14 @@ class LinkedEnvironment:
 def make_environment(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[], LinkedEnvironment]:
-    """Make a new :class:`LinkedEnvironment`: quick, since it installs nothing."""
+    """Make a new :class:`LinkedEnvironment`."""
+    return lambda: LinkedEnvironment.make(tmp_path_factory.mktemp("linked"))
 
-    def make() -> LinkedEnvironment:
-        folder = tmp_path_factory.mktemp("linked")
-        venv.create(folder, with_pip=False)
-        (site_packages,) = folder.glob("lib/python*/site-packages")
-        see_this = _SEE_THIS.format(sysconfig.get_path("purelib"))
-        (site_packages / "linked.pth").write_text(see_this)
-        for name, module in _SCRIPTS.items():
-            script = folder / "bin" / name
-            script.write_text(_SCRIPT.format(python=folder / "bin" / "python", module=module))
-            script.chmod(0o755)
-        return LinkedEnvironment(folder)
 
-    return make
+@pytest.fixture(scope="session")
+def linked_environment() -> type[LinkedEnvironment]:
+    """What makes one in a given folder."""
+    return LinkedEnvironment
 
 
 @pytest.fixture(scope="session")

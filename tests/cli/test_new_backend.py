@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -31,13 +30,15 @@ def make(run, folder: Path):
 def tool(project: Path, *command: str) -> None:
     """Run a tool of this environment in a project, as its author would."""
     env = {**os.environ, "PYTHONPATH": str(project), "MYPYPATH": str(ROOT)}
+    # pytest's plugins of others take several seconds to load
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=project,
         env=env,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -158,32 +159,3 @@ def test_a_failure_half_way_leaves_nothing(folder: Path) -> None:
     with pytest.raises(OSError, match=r"a\.txt"):
         scaffold.write(folder / "weather", files)
     assert not (folder / "weather").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_installed_in_a_clean_environment_it_passes_the_check(run, folder: Path) -> None:
-    venv.create(folder / "clean", with_pip=False)
-    python = folder / "clean" / "bin" / "python"
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    env["PATH"] = f"{python.parent}:{env['PATH']}"
-
-    def shell(script: str) -> str:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    # Only what brings the server and pip there is not what an author would type.
-    shell(f"{sys.executable} -m pip --python {python} install --quiet pip {ROOT}")
-    shell("caesar-server new-backend weather_report")
-    printed = shell("pip install --quiet -e ./weather_report && caesar-server check weather_report")
-    assert printed.splitlines()[0] == "caesar_backend_weather_report.backend:WeatherReportBackend"
-    assert printed.splitlines()[-1].endswith(" 0 failed")
-    assert "weather_report  loaded" in shell("caesar-server backends weather_report")

@@ -59,6 +59,6 @@ def test_it_serves_a_completion(environment, serve, tmp_path: Path) -> None:
             json.dumps({"model": "echo", "prompt": "To be"}).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             body = json.load(response)
     assert body["choices"][0]["text"] == "To be"

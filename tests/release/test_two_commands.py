@@ -46,7 +46,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     return subprocess.run(
-        ["make", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+        ["make", *arguments], cwd=folder, capture_output=True, text=True, timeout=550
     )
 
 
@@ -115,7 +115,7 @@ def test_the_pip_lines_of_the_readme_install_the_program(clone: Path, code_block
     assert serve_line == ".venv/bin/caesar-server serve"
     script = "\n".join([*install, ".venv/bin/caesar-server backends"])
     result = subprocess.run(
-        ["sh", "-euc", script], cwd=clone, capture_output=True, text=True, timeout=300
+        ["sh", "-euc", script], cwd=clone, capture_output=True, text=True, timeout=550
     )
     assert result.returncode == 0, result.stderr
     assert "echo" in result.stdout
