@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 #: The most processes that share the tests; each takes a while to collect them.
 MAX_PROCESSES = 8
 #: How long a thread that was told to end may take, in seconds.
-END_WITHIN_S = 5.0
+END_WITHIN_S = 60.0
 #: What the names of the server's threads begin with, and those of caesar_server.testing.
 OWN_THREADS = ("caesar-", "live-")
 
