@@ -21,7 +21,7 @@ from caesar_server.settings import Settings
 from caesar_server.testing import LiveServer, scripted_backend
 
 MAX_BODY_BYTES = 100_000
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 #: Backends without an end.  Each run leaves a line in a file when it begins and when it ends.
 BACKENDS = """
@@ -288,15 +288,26 @@ def _served(serve: Any, folder: Path) -> Iterator[Host]:
         yield Host("gunicorn", port, folder / "journal")
 
 
-@pytest.fixture(scope="session", params=["gthread", "gevent"])
-def gunicorn(
-    request: pytest.FixtureRequest, serve: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Host]:
-    """``caesar-server serve`` with two workers, of threads and of greenlets."""
-    if request.param == "gevent":
-        pytest.importorskip("gevent")
-    with _served(serve, _folder(tmp_path_factory, worker_class=request.param)) as host:
+@pytest.fixture(scope="session")
+def gthread(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """``caesar-server serve`` with two workers of threads."""
+    with _served(serve, _folder(tmp_path_factory, worker_class="gthread")) as host:
         yield host
+
+
+@pytest.fixture(scope="session")
+def gevent(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """The same with two workers of greenlets."""
+    pytest.importorskip("gevent")
+    with _served(serve, _folder(tmp_path_factory, worker_class="gevent")) as host:
+        yield host
+
+
+@pytest.fixture(scope="session", params=["gthread", "gevent"])
+def gunicorn(request: pytest.FixtureRequest) -> Host:
+    """Both of them in turn."""
+    found: Host = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -323,10 +334,11 @@ def live() -> Iterator[Host]:
         yield Host("live", server.port)
 
 
-@pytest.fixture(params=["gunicorn", "live"])
-def host(request: pytest.FixtureRequest, gunicorn: Host, live: Host) -> Host:
+@pytest.fixture(scope="session", params=["gthread", "gevent", "live"])
+def host(request: pytest.FixtureRequest) -> Host:
     """Each of the servers in turn."""
-    return gunicorn if request.param == "gunicorn" else live
+    found: Host = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="session")

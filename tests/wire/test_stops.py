@@ -46,6 +46,12 @@ STOPS: list[Any] = [
 ]
 
 
+@pytest.fixture(scope="session")
+def gunicorn(gthread: Any) -> Any:
+    """One server: where a text ends does not depend on what serves it."""
+    return gthread
+
+
 @pytest.fixture(scope="session", params=["echo", "mock"])
 def model(request: pytest.FixtureRequest, gunicorn: Any) -> str:
     listed = gunicorn.ask(b"GET /compat/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
