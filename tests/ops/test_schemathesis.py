@@ -20,7 +20,7 @@ from caesar_server.store.base import UnknownJobError
 from caesar_server.testing import LiveServer
 from caesar_server.web.services import EXTENSION, services_of
 
-EXAMPLES = 50
+EXAMPLES = 25
 #: Any will do; a fixed one lets a failure be repeated.
 SEED = 20251127
 
@@ -100,7 +100,7 @@ def closing_follower(follower: Follower) -> Iterator[Follower]:
         # what is wrong with a form, a schema cannot say
         (*EACH, "--include-operation-id-regex", UPLOAD, "--mode", "positive"),
         # a job from its creation to what it has read
-        (*("--phases", "stateful", "--max-examples", "100"), *JOBS),
+        (*("--phases", "stateful", "--max-examples", "50"), *JOBS),
     ],
     ids=["each", "upload", "in-a-row"],
 )
