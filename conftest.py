@@ -19,6 +19,18 @@ from hypothesis import HealthCheck, settings
 
 #: The most processes that share the tests; each takes a while to collect them.
 MAX_PROCESSES = 8
+#: The folders whose tests take longest, in this order.
+LONG = (
+    "tests/release",
+    "tests/crash",
+    "tests/live",
+    "tests/cli",
+    "tests/ops",
+    "tests/docs",
+    "tests/examples",
+    "tests/files",
+    "tests/clients",
+)
 #: How long a thread that was told to end may take, in seconds.
 END_WITHIN_S = 60.0
 #: What the names of the server's threads begin with, and those of caesar_server.testing.
@@ -36,13 +48,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Return how many processes ``-n auto`` means: one more than cores, as tests of servers wait.
+    """Return how many processes ``-n auto`` means: two a core, as tests of servers mostly wait.
 
     None if the variable of pytest-xdist says it.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(MAX_PROCESSES, 1 + (os.cpu_count() or 1))
+    return min(MAX_PROCESSES, 2 * (os.cpu_count() or 1))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the folders whose tests take longest come first in each process, for an even end.
+
+    ``--dist worksteal`` gives each process an equal part of the list, in its order; who has done
+    its part takes from the end of another's.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return
+    parts: list[list[pytest.Item]] = [[] for _ in range(worker["workercount"])]
+    for number, folder in enumerate(LONG):
+        # back and forth, so that the first process has not always the longer one
+        turn, place = divmod(number, len(parts))
+        own = parts[place if turn % 2 == 0 else -1 - place]
+        own += [item for item in items if item.path.is_relative_to(config.rootpath / folder)]
+    long = {id(item) for part in parts for item in part}
+    rest = [item for item in items if id(item) not in long]
+    ordered: list[pytest.Item] = []
+    for number, part in enumerate(parts, start=1):
+        count = max(0, len(items) * number // len(parts) - len(ordered) - len(part))
+        ordered += part + rest[:count]
+        del rest[:count]
+    items[:] = ordered + rest
 
 
 def pytest_configure() -> None:
