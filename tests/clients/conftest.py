@@ -48,8 +48,8 @@ BACKENDS = {
     "lost": "LostBackend",
     "mirror": "MirrorBackend",
 }
-#: When to try again after a refusal: later than all clients but the AI SDK would by themselves.
-RETRY_AFTER_S = 1.1
+#: When to try again after a refusal: later than any client would by itself; the AI SDK after 2 s.
+RETRY_AFTER_S = 2.5
 
 SETTINGS = f"""
 default_backend = "mock"
@@ -62,7 +62,7 @@ lost = {{ journal = "journal" }}
 limited = {{ journal = "journal", retry_after_s = {RETRY_AFTER_S} }}
 """
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 #: How long a client of another process may take, in seconds; far more than it needs.
 CLIENT_WITHIN_S = 60.0
 

@@ -169,7 +169,7 @@ class Farm:
             process.send_signal(signal.SIGCONT)
         for process in left:
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 for pid in (*children(process.pid), process.pid):
                     os.kill(pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import shutil
 import signal
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 #: The most that the file may grow to.
 BYTES = 3_000_000
 #: A client's patience.
-SOON_S = 5.0
+SOON_S = 15.0
 UNAVAILABLE = "The server cannot store jobs now; try again in a moment"
 NOBODY = 65534
 #: Runs a command as a user who may read every file and write only its own.
@@ -126,7 +127,7 @@ def test_a_file_that_becomes_read_only_is_told(
         file.chmod(0o444)
     open_folder.chmod(0o555)
     os.kill(farm.server_pids()[-1], signal.SIGKILL)
-    farm.wait_for(lambda: farm.log.count("Booting worker") == 2)
+    farm.wait_for(lambda: farm.log.count("Booting worker") >= 2)
     check_unavailable(*ask(farm, "another job"))
     assert "right to write" in farm.log
     assert readiness(farm) == 503
@@ -135,7 +136,7 @@ def test_a_file_that_becomes_read_only_is_told(
         os.chown(file, NOBODY, NOBODY)
         file.chmod(0o600)
     os.kill(farm.server_pids()[-1], signal.SIGKILL)
-    farm.wait_for(lambda: farm.log.count("Booting worker") == 3)
+    farm.wait_for(lambda: farm.log.count("Booting worker") >= 3)
     farm.wait_for(lambda: ask(farm, "a third job")[0] == 200)
     assert readiness(farm) == 200
     assert farm.store.job(body["id"]).checkpoint["text"] == body["choices"][0]["text"]
@@ -153,7 +154,7 @@ def test_a_damaged_file_is_told(make_farm: Callable[..., Any], tmp_path: Path) -
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
-        file.write(os.urandom(size - 4096))
+        file.write(random.Random(1).randbytes(size - 4096))
     damaged = make_farm(farm.url)
     try:
         damaged.serve(workers=1)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.parametrize("farm", ["sqlite"], indirect=True),
 ]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def failure(farm: Any, model: str) -> tuple[int, Any]:

@@ -22,7 +22,7 @@ JOBS = 100
 CLIENTS = 8
 LEASE_S = 1.0
 #: A job goes on within the lease and 5 s; a busy machine may take longer, but not for ever.
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 #: Two jobs at once in each process, so that some wait in the database for whoever is free.
 SERVING = ("--job-threads", "2")
 KINDS = (

@@ -55,7 +55,7 @@ def test_two_uploads_at_once_bring_them_back_once(
 ) -> None:
     first = served.upload(b"hello")["id"]
     lose(served)
-    both, has, ids = threading.Barrier(2, timeout=30), DirectoryBlobs.has, []
+    both, has, ids = threading.Barrier(2, timeout=60), DirectoryBlobs.has, []
 
     def has_for_both(blobs: DirectoryBlobs, key: str) -> bool:
         found = has(blobs, key)

@@ -28,7 +28,7 @@ def test_a_body_that_trickles_in_is_refused(
     enough = threading.Event()
     with (
         LiveServer(served.app) as live,
-        socket.create_connection(("127.0.0.1", live.port), timeout=30) as sock,
+        socket.create_connection(("127.0.0.1", live.port), timeout=60) as sock,
     ):
         sock.sendall(
             f"POST /research/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n"
@@ -139,7 +139,7 @@ def test_the_end_of_the_block_is_the_end_of_the_watch() -> None:
         before = set(threading.enumerate())
         with Pace({"gunicorn.socket": here}, 0.01):
             (timer,) = set(threading.enumerate()) - before
-        timer.join(30)
+        timer.join(60)
         assert not timer.is_alive()
         there.sendall(b"next")
         assert here.recv(4) == b"next"

@@ -36,7 +36,7 @@ from caesar_server.jobs.running.run import run_events
 from caesar_server.settings import ModelRoute
 from caesar_server.testing import FakeClock, Gate, scripted_backend
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 REQUEST = CompletionRequest(prompts=("p",))
 INNER = [Started(), ContentDelta("x"), UsageCounted(1, 10), ChoiceFinished(), Completed()]
 

@@ -19,7 +19,7 @@ from caesar_server.contract.context import Forwarded
 from caesar_server.jobs.clock import SystemClock
 from caesar_server.jobs.context import RunContext
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def as_backends_see_it(context: RunContext) -> Context:

@@ -32,7 +32,7 @@ from caesar_server.store.base import Job, Record, Store, StoreError, UnknownJobE
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import Gate, durable_backend, scripted_backend
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 QUEUED = StatusChanged("queued")
 ANSWER = [Started(), ContentDelta("a"), ContentDelta("b"), ChoiceFinished(), Completed()]
 

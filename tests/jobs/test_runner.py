@@ -50,7 +50,7 @@ from caesar_server.store.memory import MemoryStore
 from caesar_server.store.quotas import Quota
 from caesar_server.testing import Gate, scripted_backend
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 QUEUED = StatusChanged("queued")
 ANSWER = [ContentDelta("a"), ChoiceFinished(), Completed()]
 

@@ -170,7 +170,7 @@ def test_its_commands_do_what_they_say(app: Flask, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("the commands need curl")
     with LiveServer(app) as server:
-        with urllib.request.urlopen(f"{server.base_url}/docs", timeout=30) as reply:
+        with urllib.request.urlopen(f"{server.base_url}/docs", timeout=60) as reply:
             page = Page(reply.read().decode())
         assert len(page.commands) > 40
         (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7 and so on")

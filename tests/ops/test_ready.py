@@ -31,7 +31,7 @@ from caesar_server.testing import ScriptedBackend, scripted_backend
 
 HELLO = (ContentDelta("hello"), ChoiceFinished(), Completed())
 #: More than a look may take, and less than anything that hangs.
-AT_ONCE_S = 5.0
+AT_ONCE_S = 30.0
 LONG_S = 60.0
 
 

@@ -23,7 +23,7 @@ from caesar_server.errors import BackendLoadError, SettingsError, ShuttingDownEr
 from caesar_server.registry import Registry
 from caesar_server.settings import ModelRoute, Settings
 
-WITHIN_S = 30
+WITHIN_S = 60
 
 HEAD = "from caesar_server.contract import *\nfrom dataclasses import dataclass\n"
 RUN = "\n    def run(self, request, context): yield Completed()\n"

@@ -85,7 +85,7 @@ class Served:
 
     def until(self, look: Callable[[], Any], is_so: Callable[[Any], bool]) -> Any:
         """Return what is seen once it is so."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not is_so(found := look()):
             assert time.monotonic() < deadline, found
             time.sleep(0.005)

@@ -22,7 +22,7 @@ from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
 
 #: Seconds within which everything here happens, unless it never does.
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="session")

@@ -240,7 +240,7 @@ def two_stores(
 
 
 def ask(store: Store, follow_ups: list[Job], begin: threading.Barrier) -> int:
-    begin.wait(30.0)
+    begin.wait(60)
     refused = 0
     for job in follow_ups:
         try:
@@ -270,9 +270,9 @@ def test_no_follow_up_stays_behind_whenever_it_is_created(
                 )
                 for who in "xy"
             ]
-            begin.wait(30.0)
+            begin.wait(60)
             if n % 3:  # the later, the more were created
-                deadline = time.monotonic() + 30.0
+                deadline = time.monotonic() + 60
                 while len(two.jobs(parent_id=parent)) < n % 3:
                     assert time.monotonic() < deadline
             if pruned:
@@ -280,7 +280,7 @@ def test_no_follow_up_stays_behind_whenever_it_is_created(
             else:
                 one.delete(parent)
             for asked in asking:
-                asked.result(30.0)
+                asked.result(60)
             # a prune that came later has left all of them
             if pruned and one.jobs(parent_id=parent):
                 assert one.job(parent).finished_at == ENDED
@@ -308,7 +308,7 @@ def test_who_follows_up_a_job_waits_for_its_removal(
             assert not creating.done()
         deleting.commit()
         with pytest.raises(UnknownJobError, match="job"):
-            creating.result(20.0)
+            creating.result(60)
     engine.dispose()
     assert not ids_in(store)
 
@@ -327,11 +327,11 @@ def test_a_removal_waits_for_who_follows_the_job_up(
     ):
         asking.exec_driver_sql("SELECT id FROM caesar_jobs WHERE id = 'job' FOR KEY SHARE")
         asking.exec_driver_sql("UPDATE caesar_jobs SET parent_id = 'job' WHERE id = 'chat'")
-        assert pool.submit(store.claim, "job", "me").result(1.5).attempt == 1
+        assert pool.submit(store.claim, "job", "me").result(60).attempt == 1
         deleting = pool.submit(store.delete, "job")
         while not asking.exec_driver_sql(WAITING).scalar():
             assert not deleting.done()
         asking.commit()
-        deleting.result(20.0)
+        deleting.result(60)
     engine.dispose()
     assert ids_in(store) == {"other"}

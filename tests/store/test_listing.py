@@ -126,7 +126,7 @@ def large(request: pytest.FixtureRequest, store: Store, new_job: NewJob) -> Stor
         some = EVENTS[first : first + request.param]
         batch = [Record(seq, float(seq), event) for seq, event in enumerate(some, first + 1)]
         stored = store.append_soon("job", 1, batch)
-    stored.result(20.0)
+    stored.result(60)
     return store
 
 

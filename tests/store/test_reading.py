@@ -24,7 +24,7 @@ OpenStore = Callable[..., SqlStore]
 Text = Callable[[int, int], list[Record]]
 Eventually = Callable[[Callable[[], object]], None]
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 MANY = 20
 
 

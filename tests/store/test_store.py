@@ -37,7 +37,7 @@ from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
 from caesar_server.testing import FakeClock
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 FAILED = Failed(ErrorInfo("no", "c", "t", "p", 429, 1.5, True))
 
 

@@ -70,7 +70,7 @@ def test_an_update_is_told_to_those_who_watch(store: Store, new_job: NewJob) -> 
     while changes.wait(0.2):
         pass
     store.add_update("job", Update("u1", "c"), 1.0)
-    assert changes.wait(20.0)
+    assert changes.wait(60)
     changes.close()
 
 
@@ -116,7 +116,7 @@ def test_no_update_gets_between_an_end_and_its_commit(
             assert not adding.done()
         ending.commit()
         with pytest.raises(JobEndedError):
-            adding.result(20.0)
+            adding.result(60)
     engine.dispose()
 
 

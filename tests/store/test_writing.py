@@ -25,7 +25,7 @@ from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 NewJob = Callable[..., Job]
 Text = Callable[[int, int], list[Record]]

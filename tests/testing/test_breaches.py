@@ -46,8 +46,9 @@ from caesar_server.contract import (
 from caesar_server.testing import check_backend
 from caesar_server.testing.conformance import RULES, Report
 
-#: Longer than the good backend's cancel_deadline_s, short for those who wait for the tests.
-TOO_LONG_S = 0.9
+#: What the hasty backend promises, and what is longer than that; on a busy machine a backend that
+#: ends at once must not seem to take so long.
+PROMISED_S, TOO_LONG_S = 1.5, 2.5
 
 
 class Good(Backend):
@@ -69,7 +70,7 @@ class Good(Backend):
         files=True,
         durable=True,
         channels=frozenset({"content", "transformed"}),
-        cancel_deadline_s=0.5,
+        cancel_deadline_s=20.0,
     )
 
     def run(self, request: Request, context: Context) -> Iterator[Event]:
@@ -100,6 +101,12 @@ class Good(Backend):
     def read(self, context: Context) -> None:
         for file in context.files.values():
             file.path.read_bytes()
+
+
+class Hasty(Good):
+    """Promises to end soon."""
+
+    capabilities = replace(Good.capabilities, cancel_deadline_s=PROMISED_S)
 
 
 def is_shaped(request: Request) -> bool:
@@ -150,15 +157,19 @@ def breach(
 
 
 def run_breach(
-    rule: str, says: str, *besides: str, only: Callable[[Request], bool] = lambda request: True
+    rule: str,
+    says: str,
+    *besides: str,
+    only: Callable[[Request], bool] = lambda request: True,
+    of: type[Good] = Good,
 ) -> Callable[..., None]:
-    """Note a breach in the events of those runs for whose request ``only`` is true.
+    """Note a breach in the events of those runs of ``of`` for whose request ``only`` is true.
 
     The decorated function gets the good events, the request and the context.
     """
 
     def note(change: Callable[[Iterator[Event], Any, Context], Iterable[Event]]) -> None:
-        class Broken(Good):
+        class Broken(of):  # type: ignore[misc, valid-type]
             def run(self, request: Request, context: Context) -> Iterator[Event]:
                 events = super().run(request, context)
                 yield from change(events, request, context) if only(request) else events
@@ -466,15 +477,15 @@ def dawdle() -> None:
     threading.Event().wait(TOO_LONG_S)
 
 
-@breach("cancel.before_start", "an end within 0.5 s")
-class StartsAllTheSame(Good):
+@breach("cancel.before_start", "an end within 1.5 s")
+class StartsAllTheSame(Hasty):
     def run(self, request: Request, context: Context) -> Iterator[Event]:
         if context.cancelled:
             dawdle()
         yield from super().run(request, context)
 
 
-@run_breach("cancel.between_events", "an end within 0.5 s", only=asks(max_tokens=400))
+@run_breach("cancel.between_events", "an end within 1.5 s", only=asks(max_tokens=400), of=Hasty)
 def does_not_poll(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
     yield next(events)
     if context.cancelled:
@@ -482,7 +493,7 @@ def does_not_poll(events: Iterator[Event], request: Any, context: Context) -> It
     yield from events
 
 
-@run_breach("cancel.while_working", "an end within 0.5 s", only=asks(max_tokens=400))
+@run_breach("cancel.while_working", "an end within 1.5 s", only=asks(max_tokens=400), of=Hasty)
 def does_not_listen(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
     if not context.cancelled and context.deadline is None:
         yield next(events)
@@ -491,7 +502,7 @@ def does_not_listen(events: Iterator[Event], request: Any, context: Context) -> 
     yield from events
 
 
-@run_breach("cancel.deadline", "an end within 0.5 s", only=asks(max_tokens=400))
+@run_breach("cancel.deadline", "an end within 1.5 s", only=asks(max_tokens=400), of=Hasty)
 def has_its_own_time(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
     if context.deadline is not None:
         dawdle()
@@ -1014,7 +1025,7 @@ def release_threads() -> Iterator[None]:
     yield
     RELEASE.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
 
 
 def failed_rules(report: Report) -> set[str]:

@@ -24,7 +24,7 @@ def start() -> Iterator[Callable[..., threading.Thread]]:
 
     yield run
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -99,7 +99,7 @@ def test_a_waiter_leaves_when_its_time_has_come(start: Callable[..., threading.T
     clock.advance(9.5)
     clock.wait_for_waiters(1)
     clock.advance(0.5)
-    thread.join(10)
+    thread.join(60)
     assert results == [False]
 
 
@@ -129,7 +129,7 @@ def test_an_event_wakes_a_waiter_without_any_time(start: Callable[..., threading
     thread = start(lambda: results.append(clock.wait(event, 1000)))
     clock.wait_for_waiters(1)
     event.set()
-    thread.join(10)
+    thread.join(60)
     assert results == [True]
 
 
@@ -144,7 +144,7 @@ def test_a_run_sleeps_on_it(start: Callable[..., threading.Thread]) -> None:
     thread = start(lambda: context.sleep(20))
     clock.wait_for_waiters(1)
     clock.advance(20)
-    thread.join(10)
+    thread.join(60)
     assert context.remaining_s == 10
     assert not context.cancelled
     clock.advance(10)

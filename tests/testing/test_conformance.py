@@ -129,7 +129,7 @@ def release_threads() -> Iterator[None]:
     yield
     RELEASE.set()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
 
 
 def hang(*args: object) -> Any:

@@ -82,7 +82,7 @@ def test_it_can_be_held_up_between_deltas() -> None:
     thread.start()
     gate.wait_until_reached()
     gate.open()
-    thread.join(10)
+    thread.join(60)
     assert isinstance(got[-1], Completed)
 
 

@@ -24,7 +24,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[bytes]:
         yield frame({"n": 1})
-        self.go_on.wait(20)
+        self.go_on.wait(60)
         yield from (frame({"n": n}) for n in range(2, 2000))
         yield DONE
 
@@ -106,7 +106,7 @@ def test_a_client_that_leaves_ends_the_stream(server: LiveServer, stream: Stream
     with server.client().get("/stream") as response:
         next(response.chunks())
     stream.go_on.set()
-    assert stream.closed.wait(10)
+    assert stream.closed.wait(60)
 
 
 def test_requests_run_side_by_side(server: LiveServer, stream: Stream) -> None:
@@ -159,7 +159,7 @@ def test_a_request_that_does_not_end_is_told(app: Flask, stream: Stream) -> None
         server.stop()
     stream.go_on.set()
     response.close()
-    assert stream.closed.wait(10)
+    assert stream.closed.wait(60)
 
 
 def test_the_services_of_an_app_are_closed_with_it() -> None:

@@ -110,7 +110,7 @@ def test_a_gate_holds_a_run_until_it_is_opened(context: RunContext) -> None:
     cls.script.wait_for(lambda script: script.yielded == 1)
     assert cls.script.ended == 0
     gate.open()
-    thread.join(10)
+    thread.join(60)
     assert found == [ContentDelta("a"), *HELLO]
     assert play(cls, context) == found
 
@@ -130,7 +130,7 @@ def test_a_gate_lets_go_of_a_run_that_is_cancelled(context: RunContext) -> None:
     thread.start()
     gate.wait_until_reached()
     context.cancel("deadline")
-    thread.join(10)
+    thread.join(60)
     assert raised == ["deadline"]
     assert cls.script.cancels == 1
 

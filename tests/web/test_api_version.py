@@ -338,7 +338,7 @@ def test_what_a_job_remembers(make_client, header, compute_units, remembered) ->
 
 def completed(client: FlaskClient, job_id: str, **headers: str) -> Any:
     """Return the object of a job once it has ended."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         response = client.get(f"/research/{job_id}", headers=headers)
         body = response.get_json()

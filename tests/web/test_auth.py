@@ -191,7 +191,7 @@ def test_elsewhere_than_on_loopback_any_host_will_do(serve_app, key_maker) -> No
 
 def exchange(port: int, *headers: bytes) -> tuple[int, bytes]:
     """Send a GET with these header lines as they are; return status and body."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         lines = [b"GET /compat/models HTTP/1.1", b"Host: localhost", b"Connection: close", *headers]
         client.sendall(b"\r\n".join([*lines, b"", b""]))
         raw = b"".join(iter(lambda: client.recv(65536), b""))

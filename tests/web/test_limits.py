@@ -80,7 +80,7 @@ def slow_stream(served, key: str | None = None):
 
 
 def wait_until(condition) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -38,7 +38,7 @@ class NotingWire:
             self.frames.append(frame)
             yield frame
             if self._stall:
-                self.gone.wait(30)
+                self.gone.wait(60)
             if self._last is not None and self._last in frame:
                 self.over = True
                 return
@@ -98,7 +98,7 @@ def test_a_wire_that_waits_hears_when_the_client_leaves(make_app):
     with LiveServer(make_app(wire)) as server:
         with server.client().post("/compat/completions", STREAM) as response:
             assert next(response.chunks())
-        assert wire.gone.wait(30)
+        assert wire.gone.wait(60)
 
 
 def test_json_and_early_errors_do_not_pass(make_app):

@@ -29,7 +29,7 @@ from caesar_server.contract.options import parse_options
 from caesar_server.testing import collect_events
 
 #: How long a condition may take to come true, in seconds.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)

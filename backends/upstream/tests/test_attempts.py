@@ -210,7 +210,7 @@ class TestHedging:
         second_asked = threading.Event()
 
         def late(peer) -> None:
-            second_asked.wait(10)
+            second_asked.wait(60)
             peer.send(wire.hello())
 
         def never(peer) -> None:
@@ -247,7 +247,7 @@ class TestHedging:
         run.start()
         two.wait_for(lambda server: server.open == 1)
         context.cancel()
-        run.join(10)
+        run.join(60)
         assert told(events).error.code == "cancelled"
         for server in (one, two):
             server.wait_for(lambda server: server.open == 0)

@@ -13,8 +13,8 @@ from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.testing import LiveServer, collect_events, make_context
 
-#: What cancelling promises, in seconds.
-AT_ONCE_S = 0.1
+#: Far less than anything lasts here that is not broken off; a busy machine needs some of it.
+AT_ONCE_S = 20.0
 
 
 def cancelled_after(ask, request, ready) -> tuple[float, list]:
@@ -27,7 +27,7 @@ def cancelled_after(ask, request, ready) -> tuple[float, list]:
     ready()
     began = time.monotonic()
     context.cancel()
-    run.join(10)
+    run.join(60)
     assert not run.is_alive()
     return time.monotonic() - began, events
 
@@ -53,7 +53,7 @@ def test_a_blocked_read_ends_at_once(raw, opened, wire, told, requests_of, silen
 
     server = raw(reply)
     took_s, events = cancelled_after(
-        opened(server), requests_of.completion("hi"), lambda: reached.wait(10)
+        opened(server), requests_of.completion("hi"), lambda: reached.wait(60)
     )
     assert told(events).error.code == "cancelled"
     assert took_s < AT_ONCE_S
@@ -61,12 +61,12 @@ def test_a_blocked_read_ends_at_once(raw, opened, wire, told, requests_of, silen
 
 
 def test_connecting_ends_at_once(opened, told, requests_of, black_hole) -> None:
-    ask = opened(black_hole, connect_timeout_s=30)
+    ask = opened(black_hole, connect_timeout_s=100)
     request = requests_of.completion("hi")
     lines = ask.backend._open.watchman._lines
 
     def connecting() -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while not any(line._handle is not None for line in tuple(lines)):
             assert time.monotonic() < until
 
@@ -76,7 +76,7 @@ def test_connecting_ends_at_once(opened, told, requests_of, black_hole) -> None:
 
 
 def test_a_pause_before_a_retry_ends_at_once(raw, opened, wire, told, requests_of) -> None:
-    server = raw(wire.head(status="503 No", Retry_After="5"))
+    server = raw(wire.head(status="503 No", Retry_After="50"))
     ask = opened(server, retries=3, max_retry_after_s=60)
     request = requests_of.completion("hi")
     ready = lambda: server.wait_for(lambda server: server.open == 0 and server.asked)  # noqa: E731

@@ -96,8 +96,9 @@ def test_a_server_that_lingers_after_done_is_not_waited_for(raw, opened, wire, t
 
     server = raw(reply)
     began = time.monotonic()
-    assert told(opened(server).complete()).text() == "Hello you"
-    assert time.monotonic() - began < 1
+    answer = told(opened(server, gap_timeout_s=100).complete())
+    assert answer.text() == "Hello you"
+    assert time.monotonic() - began < 50
     server.wait_for(lambda server: server.open == 0)
 
 
@@ -354,10 +355,10 @@ def test_connecting_has_its_own_limit(opened, told, black_hole) -> None:
 def test_heartbeats_are_signs_of_life(raw, opened, wire, told) -> None:
     def reply(peer) -> None:
         peer.send(wire.head())
-        for _ in range(6):
-            peer.stop.wait(0.1)
+        for _ in range(8):
+            peer.stop.wait(0.2)
             peer.send(b": still at it\n\n")
         peer.send(wire.hello().partition(b"\r\n\r\n")[2])
 
-    ask = opened(raw(reply), first_byte_timeout_s=0.4, gap_timeout_s=0.4)
+    ask = opened(raw(reply), first_byte_timeout_s=1.4, gap_timeout_s=1.4)
     assert told(ask.complete()).text() == "Hello you"

@@ -235,7 +235,7 @@ def fakellm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{address}/v1"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         drain.join(10)
         lines.close()
 

@@ -25,7 +25,7 @@ from caesar_server.store.sql.store import SqlStore
 pytestmark = pytest.mark.slow
 
 WITHIN_S = 60.0
-GRACE_S = 30.0
+GRACE_S = 120.0
 #: ``slow:SlowBackend`` says its words when the files ``say-NUMBER`` are there.
 SLOW = """
 from pathlib import Path

@@ -25,9 +25,9 @@ TEXT = "one two three four"
 #: So often a client tries again by itself.
 RETRIES = 1
 #: How long a client waits; far more than it needs, and the time of those that are to wait in vain.
-PATIENT_S, IMPATIENT_S = 60.0, 2.0
+PATIENT_S, IMPATIENT_S = 60.0, 4.0
 #: A stall is over before anybody would call the test stuck.
-STALL_S = 5.0
+STALL_S = 10.0
 #: Shorter than any SDK's own pause before it tries again, and not 0, which they take for no delay.
 SOON_S = 0.001
 
@@ -205,7 +205,7 @@ def serve_by_command(folder: Path) -> Iterator[str]:
         finally:
             server.terminate()
             try:
-                server.wait(20)
+                server.wait(60)
             finally:
                 server.kill()
 

@@ -12,7 +12,7 @@ from caesar_server.contract import ContentDelta
 from caesar_server.jobs.following.feed import Feed
 from caesar_server.store.base import Record
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def record(seq: int) -> Record:

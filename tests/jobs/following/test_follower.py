@@ -19,7 +19,7 @@ from caesar_server.store.base import Job, Record, Store, StoreError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.unreadable import UnreadableRecordError
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def new_job(id: str = "job") -> Job:

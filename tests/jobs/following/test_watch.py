@@ -13,7 +13,7 @@ from caesar_server.jobs.following.watch import Watch
 from caesar_server.store.base import Job, Record, StoreError
 from caesar_server.store.memory import MemoryStore
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 JOB = Job(
     id="job",

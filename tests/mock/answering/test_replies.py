@@ -43,7 +43,7 @@ from caesar_server.mock.scope import Scope
 from caesar_server.mock.scopes import Held, Scopes
 from caesar_server.testing import FakeClock, collect_events, make_context
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

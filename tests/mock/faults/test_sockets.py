@@ -16,7 +16,7 @@ Pair = tuple[socket.socket, socket.socket]
 def pair() -> Iterator[Pair]:
     """A server's end of a connection, and its client's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname(), timeout=20)
+        client = socket.create_connection(listener.getsockname(), timeout=60)
         server, _ = listener.accept()
         with client, server:
             yield server, client

@@ -21,7 +21,7 @@ from caesar_server.mock.scopes import Scopes
 from caesar_server.settings import Settings
 from caesar_server.testing import LiveServer
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 TEXT = "one two three four"
 STREAM = {"model": "m", "prompt": "hello", "stream": True}
 PLAIN = {"model": "m", "prompt": "hello"}

@@ -146,10 +146,10 @@ def test_what_hangs_ends_with_its_client_under_gunicorn(served, send, read, kind
 
 def look(port: int, scope: str, wanted: Callable[[Any], Any]) -> Any:
     """Return the journal of a scope once it is as wanted."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         url = f"http://127.0.0.1:{port}/t/{scope}/_mock/journal"
-        with urllib.request.urlopen(url, timeout=30) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             found = json.load(response)["entries"]
         if wanted(found):
             return found

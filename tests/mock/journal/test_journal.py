@@ -187,7 +187,7 @@ def test_conditions_may_use_the_journal(journal: Journal, make_call: MakeCall) -
     def look(_: Call) -> bool:
         thread = threading.Thread(target=lambda: seen.append(len(journal.entries())))
         thread.start()
-        thread.join(10)
+        thread.join(60)
         return True
 
     condition = Condition("predicate", "look", look, lambda _: "")

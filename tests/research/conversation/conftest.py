@@ -33,7 +33,7 @@ from caesar_server.web.access.key_file import edit_key_file
 from caesar_server.web.access.keys import Key, KeyLimits, generate_id, generate_key, hash_key
 from caesar_server.web.services import Services, services_of
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 IONS = ResultFound("ions", "Ion traps", "https://ions.example/a", 0.9, 1)
 QUBITS = ResultFound("qubits", "Qubits", "https://qubits.example/b", 0.7, 2)
@@ -92,6 +92,12 @@ class Served:
         if self._live is None:
             self._live = self._stack.enter_context(LiveServer(self.app))
         return self._live.client(**{"timeout_s": WITHIN_S, **kwargs})
+
+    @property
+    def port(self) -> int:
+        """The port of that socket."""
+        assert self._live is not None
+        return self._live.port
 
     def ended(self, job_id: str) -> Job:
         """Wait until a job has ended, and return it."""

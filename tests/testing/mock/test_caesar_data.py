@@ -146,7 +146,7 @@ def test_a_stream_of_events_can_stall(caesar_mock: CaesarMock, client: caesar.Ca
     with (
         pytest.raises(httpx.ReadTimeout),
         httpx.stream(
-            "GET", url, headers={"Accept": "text/event-stream"}, timeout=0.3, trust_env=False
+            "GET", url, headers={"Accept": "text/event-stream"}, timeout=2.0, trust_env=False
         ) as response,
     ):
         for part in response.iter_raw():

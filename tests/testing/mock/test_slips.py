@@ -113,7 +113,7 @@ def test_the_name_of_a_scope_may_be_any_text(caesar_mock):
         body = json.dumps({"model": "any", "prompt": "Hi"}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{mock.base_url}/compat/completions", body, headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert json.load(answer)["choices"][0]["text"] == "Hello"
         mock.assert_requested(times=1)
 

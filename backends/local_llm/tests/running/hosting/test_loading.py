@@ -158,7 +158,7 @@ def test_it_is_told_how_far_the_loading_is(opened, tiny_model, monkeypatch) -> N
     class SlowModel(host.LoadedModel):
         def __init__(self, plan, progress) -> None:
             progress(0.4)
-            go_on.wait(30)
+            go_on.wait(60)
             super().__init__(plan, progress)
 
     ask = opened(tiny_model("echo").path)
@@ -182,7 +182,7 @@ def test_who_waits_for_the_loading_may_leave(opened, tiny_model, monkeypatch) ->
 
     class SlowModel(host.LoadedModel):
         def __init__(self, plan, progress) -> None:
-            go_on.wait(30)
+            go_on.wait(60)
             super().__init__(plan, progress)
 
     ask = opened(tiny_model("echo").path, temperature=0)

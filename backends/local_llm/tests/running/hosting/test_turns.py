@@ -14,7 +14,7 @@ from caesar_server.contract import CompletionRequest, ContentDelta, Sampling, St
 from caesar_server.testing import FakeClock, make_context
 
 #: Real seconds after which something that should happen did not.
-SOON_S = 30.0
+SOON_S = 60.0
 ENDLESS = {"ignore_eos": True}
 
 
