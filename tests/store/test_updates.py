@@ -111,7 +111,11 @@ def test_no_update_gets_between_an_end_and_its_commit(
     ):
         ending.exec_driver_sql("UPDATE caesar_jobs SET finished_at = 1 WHERE id = 'job'")
         adding = pool.submit(store.add_update, "job", Update("u", "c"), 1.0)
-        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        # other tests have databases of their own on the same server
+        waits = (
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE NOT granted AND datname = current_database()"
+        )
         while not ending.exec_driver_sql(waits).scalar():
             assert not adding.done()
         ending.commit()
