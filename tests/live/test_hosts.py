@@ -184,7 +184,7 @@ def test_gevent_that_is_not_installed_is_told_with_the_line_that_installs_it(
 
 
 @on_gevent
-@pytest.mark.usefixtures("long_keep_alive")
+@pytest.mark.usefixtures("long_waits")
 def test_gevent_lets_idle_connections_go_at_the_end(start):
     server = start("--graceful-timeout-s", "600")
     # one whose request is half there, and one whose request was answered

@@ -170,7 +170,7 @@ def test_connections_on_which_nothing_is_sent_take_no_thread(start) -> None:
         assert answers == [200] * 4
 
 
-@pytest.mark.usefixtures("long_keep_alive")
+@pytest.mark.usefixtures("long_waits")
 def test_connections_on_which_nothing_is_sent_do_not_delay_the_end(start) -> None:
     server = start("--threads", "8", "--graceful-timeout-s", "600")
     with connected(server.port, 20):
@@ -316,6 +316,7 @@ def redis_port(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_waits")
 def test_workers_count_together_in_redis_and_alone_without_it(start, keys, redis_port) -> None:
     port, redis = redis_port
     key = keys.make(requests_per_minute=20)
