@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,8 @@ from caesar_server.contract.events import event_to_json
 from caesar_server.store.base import Job, Record, StoreError
 from caesar_server.store.owned.base import OwnedSession
 from caesar_server.store.quotas import Standing
+from caesar_server.store.sql import postgres as postgres_module
+from caesar_server.store.sql import revisions as revisions_module
 from caesar_server.store.sql.revisions import (
     check_revision,
     downgrade,
@@ -113,6 +116,24 @@ def test_of_many_that_upgrade_at_once_one_does_it(empty: Any) -> None:
     assert set(before) <= {None, REVISION}
     assert revision_of(empty) == REVISION
     check_revision(empty)
+
+
+def test_a_migration_may_pause_for_longer_than_what_writes_jobs(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code is loaded between its statements, which takes seconds where cores are busy."""
+    monkeypatch.setattr(postgres_module, "IDLE_IN_TRANSACTION_S", 0.05)
+    look = revisions_module._revision
+
+    def look_and_pause(connection: Any) -> str | None:
+        revision = look(connection)
+        threading.Event().wait(0.3)
+        return revision
+
+    monkeypatch.setattr(revisions_module, "_revision", look_and_pause)
+    downgrade(postgres, "base")
+    upgrade(postgres)
+    assert revision_of(postgres) == REVISION
 
 
 def test_a_new_file_may_be_made_by_many_at_once(tmp_path: Path) -> None:

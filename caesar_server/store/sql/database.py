@@ -66,6 +66,10 @@ class Database(ABC):
         """Return the time of the leases in seconds, for use in one statement at once."""
 
     @abstractmethod
+    def allow_pauses(self, connection: Connection) -> None:
+        """Let a transaction that holds no job lie idle for longer than others may."""
+
+    @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
         """Keep others from migrating until the transaction is over."""
 

@@ -23,6 +23,7 @@ from sqlalchemy import (
     create_engine,
     func,
     select,
+    text,
 )
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.exc import DBAPIError
@@ -38,6 +39,9 @@ CHANNEL = "caesar_server"
 #: A process that is stopped within a transaction holds rows locked; the server ends it after so
 #: long, and the process finds its connection gone if it ever goes on.
 IDLE_IN_TRANSACTION_S = 2
+#: The same of what looks at the tables or makes them: code is loaded between its statements, and a
+#: busy machine takes its time for that.
+IDLE_IN_SCHEMA_S = 60
 #: Longest that one statement may take.
 STATEMENT_S = 30
 CONNECT_S = 5
@@ -105,6 +109,12 @@ class PostgresDatabase(Database):
     def now(self) -> ColumnElement[float]:
         """Return the database's time of day at the moment when it is asked."""
         return cast(func.extract("epoch", func.clock_timestamp()), Double)
+
+    def allow_pauses(self, connection: Connection) -> None:
+        """Give the transaction a minute between statements."""
+        connection.execute(
+            text(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_IN_SCHEMA_S}s'")
+        )
 
     def lock_schema(self, connection: Connection) -> None:
         """Wait for an advisory lock that ends with the transaction."""

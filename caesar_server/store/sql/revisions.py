@@ -147,6 +147,7 @@ def _connected(database: Database) -> Iterator[Connection]:
     engine = database.writing_engine()
     try:
         with engine.begin() as connection:
+            database.allow_pauses(connection)
             yield connection
     except StoreError:
         raise

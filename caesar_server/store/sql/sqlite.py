@@ -151,6 +151,9 @@ class SqliteDatabase(Database):
         """Return the time since the machine was started."""
         return literal(self._monotonic(), Double)
 
+    def allow_pauses(self, connection: Connection) -> None:
+        """Do nothing: no transaction is ended for being idle."""
+
     def lock_schema(self, connection: Connection) -> None:
         """Do nothing: the transaction has the file for itself."""
 
