@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from caesar_server.mock.scopes import Scopes
 
 logger = logging.getLogger(__name__)
+
+
+def _stay_at_hangup(arbiter: Any) -> None:
+    """Let SIGHUP change nothing: another worker would know no rule, request or turned clock."""
+
+    def stay(*_: Any) -> None:
+        logger.warning(
+            "SIGHUP changes nothing in a mock, whose process is not replaced; "
+            "POST /_mock/reset forgets rules and requests"
+        )
+
+    signal.signal(signal.SIGHUP, stay)
 
 
 class GunicornApp(BaseApplication):  # type: ignore[misc]
@@ -68,6 +81,8 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
             self._watch_sources()
         if self._ready is not None:
             self._after_init(self._ready)
+        if self._mock is not None:
+            self.cfg.set("when_ready", _stay_at_hangup)
 
     def _watch_sources(self) -> None:
         # Byte code is told from its source by size and whole seconds: it may be that of a version

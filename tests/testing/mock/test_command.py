@@ -124,6 +124,17 @@ def test_what_hangs_does_not_keep_it_from_ending(start):
     client.close()
 
 
+def test_a_hangup_takes_no_rule_away(start):
+    mock = start()
+    mock.call("/_mock/rules", {"when": {"prompt": "Hi"}, "reply": "from the rule"})
+    mock.process.send_signal(signal.SIGHUP)
+    while "SIGHUP changes nothing in a mock" not in mock.log:
+        assert mock.ask("Hi") == "from the rule"
+    assert mock.ask("Hi") == "from the rule"
+    mock.process.terminate()
+    assert mock.end()[0] == 0
+
+
 def test_it_ends_with_its_standard_input(start):
     mock = start("--until-stdin-ends")
     assert mock.ask("Hi") == "Hi"
