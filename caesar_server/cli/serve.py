@@ -125,7 +125,8 @@ def _check_extras(registry: Registry, loaded: LoadedSettings) -> None:
         except BackendLoadError:
             report = registry.report(name)
             reason = ": ".join(filter(None, (report.reason, report.detail)))
-            problems.append(f"extra_backends: {reason} ({report.hint})")
+            where = report.entry_point or name
+            problems.append(f"extra_backends: {where}: {reason} ({report.hint})")
     if problems:
         raise SettingsError(map(loaded.locate, problems))
 

@@ -8,12 +8,15 @@ from dataclasses import replace
 
 from caesar_server.contract.errors import BackendError, Cancelled, ErrorInfo, InvalidRequestError
 from caesar_server.contract.events import Event, Failed, UsageCounted
-from caesar_server.contract.request import ChatRequest, CompletionRequest, Request
+from caesar_server.contract.request import REQUEST_TYPES, ChatRequest, CompletionRequest, Request
 from caesar_server.errors import ServerError
 from caesar_server.jobs.adapt import fit
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.running.run import run_events
+from caesar_server.jobs.running.values import shown
 from caesar_server.registry import Registry
+
+_REQUESTS = tuple(REQUEST_TYPES.values())
 
 
 class CallFailedError(BackendError):
@@ -40,7 +43,12 @@ class RegistryCaller:
         :raises InvalidRequestError: for a cycle, or a request that the backend cannot take.
         :raises BackendError: if the call fails.
         :raises Cancelled: if the run is cancelled meanwhile.
+        :raises TypeError: if ``request`` is none.
         """
+        if not isinstance(request, _REQUESTS):
+            raise TypeError(
+                f"context.call: expected a request of the contract, got {shown(request)}"
+            )
         try:
             resolved = self._registry.resolve(model)
         except ServerError as error:

@@ -248,7 +248,11 @@ def test_a_mistake_in_a_named_file_is_told_with_a_command_that_shows_more(run, f
 
 @pytest.mark.parametrize(
     ("backend", "words"),
-    [("nope:Nope", "nope"), ("json:Nope", "Nope"), ("json:JSONDecoder", "JSONDecoder")],
+    [
+        ("nope:Nope", "extra_backends: nope:Nope: "),
+        ("json:Nope", "extra_backends: json:Nope: "),
+        ("json:JSONDecoder", "extra_backends: json:JSONDecoder: "),
+    ],
 )
 def test_a_named_class_that_is_none_is_told_before_anything_listens(backend, words):
     result = CliRunner().invoke(main, ["serve", "--port", "0", "--backend", backend])

@@ -180,6 +180,13 @@ def test_the_failure_of_the_called_is_the_callers_with_all_it_says(run, steps, i
     assert events == [Failed(info)]
 
 
+def test_what_is_no_request_is_told_in_plain_words(run, caplog):
+    steps = [lambda context: list(context.call("inner", "a prompt")), Completed()]
+    events = run({"outer": scripted_backend(steps), "inner": scripted_backend([Completed()])})
+    assert events == [Failed(UNEXPECTED)]
+    assert "context.call: expected a request of the contract, got 'a prompt'" in caplog.text
+
+
 def test_the_caller_may_go_on_after_a_failed_call(run):
     def second_try(context: Context) -> Event:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NoReturn
 
 from caesar_server.contract.backend import Backend
@@ -17,6 +17,7 @@ from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.files.inlining import inlined, is_inlined
 from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 from caesar_server.jobs.running.invariant import ContractBreach, Invariant, check_error
+from caesar_server.jobs.running.values import shown
 
 _ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN, "handover": SHUTDOWN}
 #: What is not an error of the code that it comes out of, as a rule.
@@ -64,7 +65,8 @@ def _events(
     deadline = math.inf if context.deadline is None else context.deadline
     context.raise_if_cancelled()
     try:
-        events = iter(backend.run(_taken(request, backend, context), context))
+        made: object = backend.run(_taken(request, backend, context), context)
+        events = _iterator(made)
     except _ENDINGS as error:
         _raise_disarmed(error)
     try:
@@ -91,6 +93,16 @@ def _events(
         _close(events, context)
     context.raise_if_cancelled()
     raise ContractBreach("run() ended without a terminal event; yield Completed() at last")
+
+
+def _iterator(made: object) -> Iterator[Event]:
+    """Return an iterator over what ``run()`` returned.
+
+    :raises ContractBreach: if there is nothing to iterate over.
+    """
+    if not isinstance(made, Iterable):
+        raise ContractBreach(f"run() returned {shown(made)} and no events; yield them")
+    return iter(made)
 
 
 def _taken(request: Request, backend: Backend, context: RunContext) -> Request:

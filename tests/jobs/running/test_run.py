@@ -210,10 +210,17 @@ def test_any_iterable_of_events_is_a_run():
     assert list(run_events(Returns(ANSWER), REQUEST, RunContext("id"))) == ANSWER
 
 
-@pytest.mark.parametrize("result", [None, 5, ValueError("at once")])
-def test_a_run_that_gives_no_events_is_an_internal_error(result, caplog):
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (None, "Returns broke the contract: run() returned None and no events"),
+        (5, "Returns broke the contract: run() returned 5 and no events"),
+        (ValueError("at once"), "Returns raised"),
+    ],
+)
+def test_a_run_that_gives_no_events_is_an_internal_error(result, told, caplog):
     assert list(run_events(Returns(result), REQUEST, RunContext("id"))) == [Failed(UNEXPECTED)]
-    assert "Returns raised" in caplog.text
+    assert told in caplog.text
 
 
 def test_an_error_raised_at_once_is_like_one_raised_later():
