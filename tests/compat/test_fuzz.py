@@ -93,7 +93,7 @@ def mock(make_client):
 
 
 @settings(
-    max_examples=1700,
+    max_examples=800,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

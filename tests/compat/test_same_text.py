@@ -131,7 +131,7 @@ def paired(text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @settings(
-    max_examples=1000,
+    max_examples=600,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
