@@ -41,6 +41,8 @@ class Feed:
         records.append(record)
         if self._hungry:
             with self._changed:
+                # told once: until it runs, this thread may add hundreds of records
+                self._hungry = False
                 self._changed.notify_all()
         return True
 
