@@ -27,8 +27,7 @@ from caesar_server.settings import (
 )
 from caesar_server.store.blobs.opening import check_files
 from caesar_server.web.access.keyring import configured_keys
-from caesar_server.web.api_version.known import known_versions
-from caesar_server.web.api_version.negotiation import default_version
+from caesar_server.web.api_version.known import default_version, known_versions
 from caesar_server.web.limiting.rates import check_limits
 from caesar_server.web.observing.logs import TextFormatter, is_json
 

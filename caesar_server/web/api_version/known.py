@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from caesar_server.errors import SettingsError
 from caesar_server.web.api_version import versions
 from caesar_server.web.api_version.version import Version, Versions
 
@@ -27,3 +28,17 @@ def _version_in(module_name: str) -> Version:
     if not isinstance(version, Version):
         raise TypeError(f"{module_name}: expected {_NAME} to be a Version, got {version!r}")
     return version
+
+
+def default_version(versions: Versions, date: str | None) -> Version:
+    """Return the version of requests for which nobody names one.
+
+    :param date: the setting; None: the newest.
+    :raises SettingsError: if that one is not known.
+    """
+    default = versions.newest if date is None else versions.find(date)
+    if default is None:
+        raise SettingsError(
+            [f"api_version: {date!r} is not known; take {' or '.join(versions.dates)}"]
+        )
+    return default

@@ -11,8 +11,9 @@ from typing import cast
 
 from flask import Flask, Response, current_app
 
-from caesar_server.errors import SettingsError, ValidationFailedError
+from caesar_server.errors import ValidationFailedError
 from caesar_server.web.access import auth
+from caesar_server.web.api_version.known import default_version
 from caesar_server.web.api_version.version import Version, Versions
 from caesar_server.web.errors import printable
 from caesar_server.web.incoming import incoming
@@ -61,20 +62,6 @@ def register(app: Flask, versions: Versions, default_date: str | None) -> None:
     def show_version(response: Response) -> Response:
         response.headers[HEADER] = current_version().date
         return response
-
-
-def default_version(versions: Versions, date: str | None) -> Version:
-    """Return the version of requests for which nobody names one.
-
-    :param date: the setting; None: the newest.
-    :raises SettingsError: if that one is not known.
-    """
-    default = versions.newest if date is None else versions.find(date)
-    if default is None:
-        raise SettingsError(
-            [f"api_version: {date!r} is not known; take {' or '.join(versions.dates)}"]
-        )
-    return default
 
 
 def asked_version() -> Version | None:
