@@ -101,7 +101,7 @@ def test_a_killed_workers_job_is_taken_over_and_its_stream_can_be_had_again(
     wait(lambda: store.jobs() and only_job(store).last_seq >= 2)
     finder = owner_pid(only_job(store))
     os.kill(finder, signal.SIGKILL)
-    wait(lambda: only_job(store).attempt == 2)
+    wait(lambda: only_job(store).attempt >= 2)
     let_words_through(tmp_path, 1, 2)
     wait(lambda: only_job(store).status == "completed")
     check_whole(store, finder)
@@ -116,7 +116,7 @@ def test_a_worker_that_lay_still_too_long_writes_nothing_any_more(start_shared, 
     zombie = owner_pid(only_job(store))
     os.kill(zombie, signal.SIGSTOP)
     try:
-        wait(lambda: only_job(store).attempt == 2)
+        wait(lambda: only_job(store).attempt >= 2)
     finally:
         os.kill(zombie, signal.SIGCONT)
     let_words_through(tmp_path, 1, 2)

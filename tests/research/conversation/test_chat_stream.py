@@ -179,4 +179,7 @@ def test_another_process_goes_on_with_an_answer(serve):
     second.stage.steps["follow_up"] = SAID
     frames = second.live().get(stream_path(job_id, message)).frames()
     assert texts(frames) == ["It is ", "slow [1]", " [4].", None]
-    assert second.store.job(message["id"]).attempt == 2
+    job = second.store.job(message["id"])
+    assert job.attempt > 1
+    # the first may have claimed it once more before it heard of its own end, and given it back
+    assert job.attempt - job.released == 1
