@@ -67,7 +67,6 @@ class Feed:
         :return: an empty list when the time is up or, if :attr:`drained`, at the end.
         """
         with self._changed:
-            self._hungry = True
             try:
                 self._changed.wait_for(self._has_news, timeout_s)
             finally:
@@ -96,4 +95,6 @@ class Feed:
         return len(self._records) < self._limit or self._unlimited or self._closed
 
     def _has_news(self) -> bool:
+        # Before each look: a put() that saw an earlier wait may have taken it back meanwhile.
+        self._hungry = True
         return bool(self._records) or self._ended or self._closed

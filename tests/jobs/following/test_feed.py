@@ -57,6 +57,48 @@ def test_it_never_holds_more_than_its_limit(limit, in_thread):
     assert taken == list(range(1, 201))
 
 
+def test_a_reader_that_waits_anew_is_told_by_a_put_that_saw_its_earlier_wait(in_thread):
+    feed = Feed(4)
+    changed = feed._changed
+    reached, goes_on = threading.Event(), threading.Event()
+
+    class SlowDoor:
+        """Lets the first put() that wants the lock wait, as if its thread had lost its turn."""
+
+        def __enter__(self):
+            if threading.get_ident() == putter and not goes_on.is_set():
+                reached.set()
+                goes_on.wait(WITHIN_S)
+            return changed.__enter__()
+
+        def __exit__(self, *raised):
+            return changed.__exit__(*raised)
+
+        def __getattr__(self, name):
+            return getattr(changed, name)
+
+    def put() -> None:
+        nonlocal putter
+        putter = threading.get_ident()
+        feed.put(record(1))
+
+    putter = 0
+    feed._changed = SlowDoor()
+    feed._hungry = True  # a reader waits
+    putting = in_thread(put)
+    assert reached.wait(WITHIN_S)
+    assert seqs(feed.take(0)) == [1]
+    taking = in_thread(feed.take, WITHIN_S)
+    while not feed._hungry:
+        continue
+    goes_on.set()
+    putting.result(WITHIN_S)
+    with changed:  # the reader has looked again, and waits
+        pass
+    feed.put(record(2))
+    assert seqs(taking.result(WITHIN_S / 2)) == [2]
+
+
 def test_the_last_record_finds_room_without_waiting():
     feed = Feed(2)
     feed.put(record(1))
