@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
@@ -147,7 +148,10 @@ def _answer(
         records = _stored_records(parts, job, is_new=is_new)
     else:
         records = _inline_records(parts, job)
-    response = jsonify(wire.fold(answer.pieces(_events(records, headers)), fitted.choices))
+    # also if it cannot be rendered: the run must not outlive its request
+    with closing(records):
+        rendered = wire.fold(answer.pieces(_events(records, headers)), fitted.choices)
+    response = jsonify(rendered)
     response.headers.extend(headers)
     return response
 
@@ -215,7 +219,7 @@ def _check_files(parts: Services, asked: ChatRequest) -> None:
     )
 
 
-def _inline_records(parts: Services, job: Job) -> Iterator[Record]:
+def _inline_records(parts: Services, job: Job) -> Generator[Record, None, None]:
     """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
     quota, forwarded = quota_of_caller(), parts.forwarded(request)
     records = parts.runner.run_inline(job, quota=quota, forwarded=forwarded)
@@ -231,7 +235,7 @@ def _inline_records(parts: Services, job: Job) -> Iterator[Record]:
         end_watch()
 
 
-def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Iterator[Record]:
+def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Generator[Record, None, None]:
     """Yield the records of a job that goes on without its client, as they are stored.
 
     :raises AnswerError: if the client leaves.
