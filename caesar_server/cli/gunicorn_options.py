@@ -21,6 +21,8 @@ _SIGN_OF_LIFE_S = 60
 #: Longer than the 5 seconds for which httpx, and with it openai-python, keeps idle connections: so
 #: it never sends a request on one that is being closed.
 _KEEP_ALIVE_S = 10
+#: For this long gunicorn lets a worker close its parts once what runs had its time.
+_CLOSING_S = 7
 _MAX_REQUEST_LINE_BYTES = 4094
 _MAX_HEADERS = 100
 _MAX_HEADER_BYTES = 8190
@@ -41,6 +43,7 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
         {
             "patience_s": settings.write_timeout_s,
             "grace_s": grace_s(settings),
+            "ends_after_s": settings.graceful_timeout_s,
         },
     )
     return {
@@ -49,7 +52,8 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
         "threads": settings.threads,
         "worker_connections": settings.threads + _SPARE_CONNECTIONS,
         "timeout": _SIGN_OF_LIFE_S,
-        "graceful_timeout": math.ceil(settings.graceful_timeout_s),
+        # a run that is deaf to its cancel shall not keep the worker from closing what it has
+        "graceful_timeout": math.ceil(settings.graceful_timeout_s) + _CLOSING_S,
         "keepalive": _KEEP_ALIVE_S,
         # gunicorn's own values, written down because the manual names them
         "limit_request_line": _MAX_REQUEST_LINE_BYTES,

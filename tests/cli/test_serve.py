@@ -227,7 +227,7 @@ def test_gunicorn_gets_room_for_idle_connections() -> None:
     options = gunicorn_options(Settings(threads=8, workers=3, graceful_timeout_s=1.5))
     # with as many threads as connections gunicorn switches keep-alive off
     assert options["worker_connections"] > options["threads"] == 8
-    assert (options["workers"], options["graceful_timeout"]) == (3, 2)
+    assert (options["workers"], options["graceful_timeout"]) == (3, 2 + 7)
 
 
 def test_gunicorn_itself_refuses_bad_settings(start) -> None:

@@ -51,20 +51,26 @@ def create_app() -> Flask:
     except SettingsError as error:
         raise SystemExit(f"caesar-server: {error}") from error
     # A worker is a process of multiprocessing, which leaves out what atexit knows.
-    Finalize(None, _finish, (services,), exitpriority=0)
-    _drain_at_the_end(services)
+    ending = _drain_at_the_end(services)
+    Finalize(None, _finish, (services, ending), exitpriority=0)
     services.start()
     return app
 
 
-def _finish(services: Services) -> None:
+class _Ending:
+    """When the process was told to stop, in seconds of the monotonic clock; None before."""
+
+    began_at: float | None = None
+
+
+def _finish(services: Services, ending: _Ending) -> None:
     """Let runs end for which no client holds a connection, then close all parts."""
-    until = time.monotonic() + services.settings.graceful_timeout_s
-    let_runs_end(services, until, lambda: None)
+    began_at = time.monotonic() if ending.began_at is None else ending.began_at
+    let_runs_end(services, began_at + services.settings.graceful_timeout_s, lambda: None)
     services.close()
 
 
-def _drain_at_the_end(services: Services) -> None:
+def _drain_at_the_end(services: Services) -> _Ending:
     """Start a thread that begins to end what runs when the process is told to stop.
 
     granian sets its own signal handlers after this, in place of any other; but Python writes the
@@ -74,9 +80,13 @@ def _drain_at_the_end(services: Services) -> None:
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
+    ending = _Ending()
+
     def wait_for_the_end() -> None:
         while not _ENDINGS.intersection(os.read(reading, 64)):
             pass
+        ending.began_at = time.monotonic()
         services.runner.drain(grace_s(services.settings))
 
     threading.Thread(target=wait_for_the_end, name="caesar-end", daemon=True).start()
+    return ending

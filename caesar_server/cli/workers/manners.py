@@ -35,14 +35,14 @@ class Manners:
     #: How long answers may go on when the worker is to end; they then have some time for a last
     #: frame before gunicorn cuts them off.
     grace_s: ClassVar[float] = 25.0
+    #: How long runs may go on for which no client holds a connection.
+    ends_after_s: ClassVar[float] = 30.0
     #: A client that neither sends nor takes a byte for so many seconds while it is its turn is cut
     #: off.  gunicorn waits for ever, so a few dozen such clients would hold all threads.
     patience_s: ClassVar[float] = 60.0
 
-    #: gunicorn's logger and settings, and the number of requests so far; the worker below sets
-    #: them.
+    #: gunicorn's logger, and the number of requests so far; the worker below sets them.
     log: Any
-    cfg: Any
     nr: int
     notify: Callable[[], None]
 
@@ -53,7 +53,11 @@ class Manners:
 
     @alive.setter
     def alive(self, value: bool) -> None:
-        ends, self._alive = getattr(self, "_alive", False) and not value, value
+        ends = getattr(self, "_alive", False) and not value
+        if ends:
+            # first, for another thread may look right after
+            self._ended_at = time.monotonic()
+        self._alive = value
         if ends:
             self.begin_to_end()
 
@@ -80,11 +84,10 @@ class Manners:
         services = services_of(self)
         # else the master is gone, and nothing was told to end
         if services is not None and not self.alive:
-            let_runs_end(services, self._ended_at + self.cfg.graceful_timeout, self.notify)
+            let_runs_end(services, self._ended_at + self.ends_after_s, self.notify)
 
     def begin_to_end(self) -> None:
         """Give what runs ``grace_s`` seconds.  May be called in a signal handler."""
-        self._ended_at = time.monotonic()
         services = services_of(self)
         if services is not None:
             self.in_background(services.runner.drain, self.grace_s)
