@@ -25,7 +25,7 @@ from caesar_server.jobs.running.resume import Resumption
 from caesar_server.jobs.running.run import cancel_info, run_events
 from caesar_server.jobs.running.updates import UpdateReader
 from caesar_server.registry import Registry
-from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.unreadable import StoreAwayError
 
 
@@ -136,7 +136,12 @@ class Attempt:
             raise
         except BaseException as error:
             self._failure = error
-            self._abandon(end_after(error))
+            if isinstance(error, StoreError) and self._detached and self.job.durable:
+                # not its end: settle() gives it back, once the store is there
+                self._ended = True
+                self.context.cancel()
+            else:
+                self._abandon(end_after(error))
             raise
         finally:
             call_off()

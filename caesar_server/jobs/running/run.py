@@ -18,6 +18,7 @@ from caesar_server.jobs.files.inlining import inlined, is_inlined
 from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 from caesar_server.jobs.running.invariant import ContractBreach, Invariant, check_error
 from caesar_server.jobs.running.values import shown
+from caesar_server.store.base import StoreError
 
 _ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN, "handover": SHUTDOWN}
 #: What is not an error of the code that it comes out of, as a rule.
@@ -37,11 +38,12 @@ def run_events(
 
     :param fresh: returns what is new of an event, or None; for a run that begins again.  It may
         raise :class:`~caesar_server.jobs.running.invariant.ContractBreach`.
+    :raises StoreError: if the store cannot be used for what the run asks of it.
     """
     try:
         last = yield from _events(backend, request, context, fresh)
-    except _ENDINGS:
-        raise
+    except (*_ENDINGS, StoreError):
+        raise  # the last is none of the backend's: it came out of what it asked the context for
     except BaseException as error:  # noqa: BLE001 - logged, unless the caller may be told all of it
         # SystemExit and asyncio.CancelledError too: a plugin must not end a thread of the server.
         last = Failed(_error_info(error, context, type(backend).__name__))

@@ -526,6 +526,24 @@ def test_only_that_the_store_was_away_is_forgiven(begin, store, failure, forgive
     assert store.job("job").released == forgiven
 
 
+@pytest.mark.parametrize(("failure", "forgiven"), [(FULL, 0), (StoreAwayError("no route"), 1)])
+def test_what_a_run_cannot_read_of_the_store_does_not_end_its_job(
+    begin, store, monkeypatch, failure, forgiven
+):
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(store, "updates", fail)
+    steps = [Started(), lambda context: context.updates(), *ANSWER[1:]]
+    attempt = begin(scripted_backend(steps, durable=True), detached=True)
+    with pytest.raises(StoreError):
+        list(attempt.records())
+    assert attempt.unsettled
+    attempt.settle()
+    job = store.job("job")
+    assert (job.finished_at, job.owner, job.released) == (None, None, forgiven)
+
+
 def test_a_run_that_ends_by_itself_is_not_handed_over(begin, store):
     steps = [*ANSWER[:-1], lambda context: context.cancel("handover"), Completed()]
     attempt = begin(scripted_backend(steps, heeds_cancel=False), detached=True)

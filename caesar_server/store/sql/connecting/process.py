@@ -20,7 +20,7 @@ from caesar_server.store.owned.base import UnknownOwnedError
 from caesar_server.store.sql.connecting.gate import Gate
 from caesar_server.store.sql.connecting.writer import Writer
 from caesar_server.store.sql.database import READERS, Database
-from caesar_server.store.unreadable import UnreadableRecordError
+from caesar_server.store.unreadable import StoreAwayError, UnreadableRecordError
 
 T = TypeVar("T")
 Rows = TypeVar("Rows")
@@ -138,12 +138,13 @@ class Process:
         """
         failure = self._failure
         if failure is not None and time.monotonic() > until:
-            raise StoreError(str(failure)) from failure
+            raise type(failure)(str(failure)) from failure
 
     def _failed(self, error: Exception) -> StoreError:
         if not isinstance(error, DBAPIError):
             logger.error("the store could not be read", exc_info=error)
-        return StoreError(self._database.sentence(error))
+        kind = StoreError if self._database.kind_of(error) == "final" else StoreAwayError
+        return kind(self._database.sentence(error))
 
     def watch(self) -> Changes:
         """Return new changes that the writer wakes."""

@@ -141,10 +141,12 @@ class Writer:
             return steps, False
         return steps, True
 
-    def _write(self, steps: Sequence[Step]) -> None:
-        """Do the steps, or tell each of them why not."""
+    def _write(self, steps: Sequence[Step], again: bool = False) -> None:
+        """Do the steps, or tell each of them why not.
+
+        :param again: whether an earlier try may have been committed.
+        """
         until, pause_s = time.monotonic() + self._retry_s, _FIRST_PAUSE_S
-        again = False
         while steps:
             try:
                 return self._transact(steps, again)
@@ -171,10 +173,11 @@ class Writer:
             self._transact([step], again)
         except Exception as error:  # noqa: BLE001 - told to whoever waits
             self._drop()
-            if self._database.kind_of(error) == "final":
+            kind = self._database.kind_of(error)
+            if kind == "final":
                 self._fail([step], error, unknown=again)
             else:
-                self._write([step])
+                self._write([step], again or kind == "lost")
 
     def _transact(self, steps: Sequence[Step], again: bool) -> None:
         """Do the steps in one transaction, then tell of them."""
