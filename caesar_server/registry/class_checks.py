@@ -103,8 +103,11 @@ def methods_problem(cls: type[Backend]) -> ClassProblem | None:
                 "what must be awaited",
             )
         if inspect.isfunction(method):
+            is_static = isinstance(inspect.getattr_static(cls, name), staticmethod)
             try:
-                inspect.signature(method).bind("self", *given)
+                # what a decorator stands before may take more, which that gives
+                signature = inspect.signature(method, follow_wrapped=False)
+                signature.bind(*(() if is_static else ("self",)), *given)
             except TypeError as error:
                 call = ", ".join(given)
                 return ClassProblem(

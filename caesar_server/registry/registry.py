@@ -327,28 +327,30 @@ def _load_error(name: str) -> BackendLoadError:
 def _models_of(name: str, instance: Instance) -> Sequence[Model]:
     """Return the models of a backend with their full names; none if it is broken."""
     try:
-        return [_with_full_name(name, model) for model in instance.make().models()]
+        models = [_with_full_name(name, model) for model in instance.make().models()]
     except LoadFailedError:
         return ()  # logged when it failed, and told in the reports
     except (Exception, SystemExit):  # a sys.exit() would end the whole process
         _logger.exception("backend %s: models() failed", name)
         return ()
+    # What cannot be printed, as half a character, many clients cannot read: not one model then.
+    listed = [one for one in models if one.id.isprintable() and one.owned_by.isprintable()]
+    if len(listed) < len(models):
+        left_out = [one.id for one in models if one not in listed]
+        _logger.warning("backend %s: left out, for they cannot be printed: %r", name, left_out)
+    return listed
 
 
 def _with_full_name(name: str, model: object) -> Model:
-    """Return a backend's model as it is listed.
+    """Return a backend's model with its full name.
 
-    :raises TypeError: if it is no ``Model`` that JSON can carry.
+    :raises TypeError: if it is no ``Model`` of what JSON can carry.
     """
     if isinstance(model, Model):
         kinds = (type(model.id), type(model.created), type(model.owned_by))
-        # What cannot be printed, as half a character, many clients cannot read: not one model then.
-        if kinds == (str, int, str) and model.id.isprintable() and model.owned_by.isprintable():
+        if kinds == (str, int, str):
             return replace(model, id=f"{name}/{model.id}" if model.id else name)
-    raise TypeError(
-        "expected a Model of id (str), created (int), owned_by (str), in printable characters, got "
-        f"{model!r}"
-    )
+    raise TypeError(f"expected a Model of id (str), created (int), owned_by (str), got {model!r}")
 
 
 def _can_be_made(instance: Instance) -> bool:

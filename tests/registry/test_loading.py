@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import sys
@@ -306,9 +307,6 @@ def _exit(self) -> Sequence[Model]:
         lambda self: [Model(5)],
         lambda self: [Model("m", created=1.5)],
         lambda self: [Model("m", owned_by=None)],
-        lambda self: [Model("half a \ud83d")],
-        lambda self: [Model("two\nlines")],
-        lambda self: [Model("m", owned_by="\0")],
     ],
 )
 def test_models_that_cannot_be_listed_are_left_out(backend_class, models, caplog) -> None:
@@ -316,6 +314,38 @@ def test_models_that_cannot_be_listed_are_left_out(backend_class, models, caplog
     registry = Registry.of(backends, Settings(default_backend="good"))
     assert [model.id for model in registry.models()] == ["caesar-research", "good"]
     assert "backend odd: models() failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "unreadable", [Model("half a \ud83d"), Model("two\nlines"), Model("m", owned_by="\0")]
+)
+def test_a_model_that_cannot_be_printed_takes_no_other_along(backend_class, unreadable, caplog):
+    backends = {"odd": backend_class(models=lambda self: [Model("a"), unreadable, Model("b")])}
+    registry = Registry.of(backends, Settings(default_backend="odd"))
+    assert [model.id for model in registry.models()] == ["caesar-research", "odd/a", "odd/b"]
+    assert "backend odd: left out, for they cannot be printed" in caplog.text
+
+
+def test_a_decorator_may_give_what_a_method_takes_besides(backend_class):
+    def with_session(method):
+        @functools.wraps(method)
+        def called(self, request, context):
+            return method(self, request, context, "session")
+
+        return called
+
+    class Decorated(backend_class()):
+        @with_session
+        def run(self, request, context, session):
+            yield from ()
+
+        @staticmethod
+        def models():
+            return [Model("m")]
+
+    registry = Registry.of({"odd": Decorated}, Settings(default_backend="odd"))
+    assert [model.id for model in registry.models()] == ["caesar-research", "odd/m"]
+    assert registry.report("odd").state != "failed"
 
 
 class Counter:

@@ -279,7 +279,8 @@ class RuleBuilder:
                 "so write a plain function"
             )
         try:
-            signature = inspect.signature(reply)
+            # what a decorator stands before may take more, which that gives
+            signature = inspect.signature(reply, follow_wrapped=False)
         except (TypeError, ValueError):  # of what is written in C
             return self._guarded_reply(reply)
         try:
