@@ -158,7 +158,7 @@ class ContentDelta(msgspec.Struct, frozen=True, gc=False):
     """More text of one choice.  Never half a character, never a part of a stop sequence.
 
     There is one for each token, so it is made as msgspec makes its values, in a tenth of the time
-    that a frozen dataclass takes.  :func:`dataclasses.replace` and its kin take it all the same.
+    that a frozen dataclass takes.  ``dataclasses.replace`` and its kin take it all the same.
 
     :param text: the increment; may be empty if it carries ``logprobs``.
     :param choice: ``prompt position * n + k``, from 0.

@@ -109,6 +109,8 @@ class MockClock:
         self.go()
         with self._changed:
             self.turned_s = 0.0
+            # what monotonic() says never goes back
+            self._time_s = 0.0
             self.epoch += 1
             self._look()
 

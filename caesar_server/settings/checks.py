@@ -9,7 +9,7 @@ from caesar_server.errors import SettingsError
 from caesar_server.settings.definition import Settings
 
 # one name, or with a dot before it all below it
-_HOST_NAME = re.compile(r"\[[0-9a-f:.]+\]|\.?[^][:/@?#*\s.][^][:/@?#*\s]*", re.IGNORECASE)
+_HOST_NAME = re.compile(r"\[[0-9a-f:.]+\]|\.?[^][:/@?#*\s.]+(\.[^][:/@?#*\s.]+)*", re.IGNORECASE)
 # what browsers send as Origin: no path, no final slash, nothing in capitals
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -90,10 +90,11 @@ def check_allowed_hosts(settings: Settings) -> None:
     """
     problems = [
         f"allowed_hosts: {name!r} is no name of a host; expected one alone, such as "
-        "api.example or [::1], or .example for all names below it: without scheme, port and path; "
+        "api.example or [::1], or .example for all names below it: without scheme, port, path and "
+        "final dot, and in ASCII (xn--...); "
         "with API keys and an empty list every name is answered"
         for name in settings.allowed_hosts
-        if not _HOST_NAME.fullmatch(name)
+        if not (name.isascii() and _HOST_NAME.fullmatch(name))
     ]
     if problems:
         raise SettingsError(problems)

@@ -47,8 +47,12 @@ def test_to_turn_it_stops_it() -> None:
     clock = MockClock()
     clock.advance(1)
     assert clock.stopped
+    clock.advance(3600)
+    turned = clock.monotonic()
     clock.reset()
     assert (clock.stopped, clock.turned_s) == (False, 0)
+    assert clock.time() == pytest.approx(time.time(), abs=600)
+    assert clock.monotonic() >= turned
 
 
 def test_a_reset_ends_waits_of_calls_that_were_before(pool: ThreadPoolExecutor) -> None:

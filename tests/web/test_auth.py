@@ -167,7 +167,18 @@ def test_names_that_can_be_allowed(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["*", "*.example", "https://api.example", "api.example:8000", "api.example/", "::1", ""]
+    "name",
+    [
+        "*",
+        "*.example",
+        "https://api.example",
+        "api.example:8000",
+        "api.example/",
+        "::1",
+        "",
+        "a.",
+        "münchen.de",
+    ],
 )
 def test_names_that_no_host_header_has_are_refused(serve_app, name: str) -> None:
     with pytest.raises(SettingsError, match="allowed_hosts"):

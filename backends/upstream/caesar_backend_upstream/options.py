@@ -21,7 +21,7 @@ USUAL_EXTRA_FIELDS = (
 )
 
 #: What is below a base URL; the longest first.
-_PATHS = ("chat/completions", "completions", "models")
+_PATHS = ("chat/completions", "completions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,11 +261,13 @@ def _url_problem(url: str, *, credentials: bool = False) -> str | None:
         return "expected http:// or https:// and a host"
     if parts.username is not None and not credentials:
         return "credentials do not belong into it; use api_key or headers"
-    if parts.fragment or (parts.query and credentials):
+    if parts.query and credentials:
+        return "expected no query"
+    if parts.fragment:
         return "expected no fragment"
     if any(char.isspace() for char in url):
         return "expected no spaces"
-    for path in _PATHS:
+    for path in () if credentials else _PATHS:
         if parts.path.rstrip("/").endswith(f"/{path}"):
             return f"leave {path} off its end; it is put there"
     return None

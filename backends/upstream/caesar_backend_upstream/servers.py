@@ -76,6 +76,8 @@ class Server:
     def url_of(self, path: str) -> str:
         """Return the URL of a path below the base URL, whose query, if any, stays at its end."""
         base, mark, query = self.options.url.partition("?")
+        if query and "?" in path:
+            mark = "&"
         return f"{base.rstrip('/')}/{path}{mark}{query}"
 
     def answers_for(self, model: str) -> bool:

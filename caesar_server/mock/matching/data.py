@@ -55,6 +55,8 @@ def conditions_of(when: Mapping[str, Any]) -> tuple[Condition, ...]:
             found += _of_field(name, value)
         except ConditionError as error:
             problems += error.problems
+        except RecursionError:
+            problems.append(((name,), "nested too deeply"))
     if problems:
         raise ConditionError(tuple(problems))
     return tuple(found)
