@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 DEADLINE_S = 60.0
 
 #: Each account with what it may have in progress: room enough, but for the one that has to wait.
-ACCOUNTS = {"acme": 1000, "lists": 1000, "waits": 1}
+ACCOUNTS = {"acme": 1000, "lists": 1000, "lists-async": 1000, "waits": 1}
 
 #: What the mock answers: one question for each thing that a client must cope with.
 FIXTURES: dict[str, Any] = {
