@@ -5,11 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flask import Flask, Request, Response
-from flask.json.provider import DefaultJSONProvider
-from werkzeug.routing import Rule
+from flask import Flask, Request
 
 from caesar_server.blueprints.compat import description as compat_description
 from caesar_server.blueprints.compat import routes as compat
@@ -19,7 +17,6 @@ from caesar_server.blueprints.ops import routes as ops
 from caesar_server.blueprints.research import description as research_description
 from caesar_server.blueprints.research import routes as research
 from caesar_server.contract.context import Clock, Forwarded
-from caesar_server.contract.sse import ascii_json
 from caesar_server.jobs.clock import SchedulingClock, SystemClock
 from caesar_server.jobs.context import Observer
 from caesar_server.jobs.detached import JobLimits
@@ -38,8 +35,8 @@ from caesar_server.web.api_version import negotiation
 from caesar_server.web.api_version.known import known_versions
 from caesar_server.web.api_version.version import Versions
 from caesar_server.web.description import Surface
+from caesar_server.web.framework.application import Application
 from caesar_server.web.gone import SocketWatch
-from caesar_server.web.incoming import IncomingRequest
 from caesar_server.web.limiting import limits, quotas
 from caesar_server.web.limiting.places import Places, most_streams
 from caesar_server.web.limiting.rates import Rates
@@ -194,7 +191,7 @@ def _job_limits(settings: Settings, limit: int) -> JobLimits:
 
 
 def _new_flask(settings: Settings) -> Flask:
-    app = _SynchronousFlask("caesar_server", static_folder=None)
+    app = Application("caesar_server")
     app.url_map.strict_slashes = False
     # or whoever doubles a slash is sent elsewhere, with a page of HTML
     app.url_map.merge_slashes = False
@@ -232,43 +229,6 @@ def _stamps(clock: Clock) -> Callable[[], Stamp]:
 
 def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:
     return lambda request: forwarded_parts(request, settings)
-
-
-class _FastJson(DefaultJSONProvider):
-    """Writes the bodies of answers as streams write their chunks, several times as fast."""
-
-    def response(self, *args: Any, **kwargs: Any) -> Response:
-        """Return a response with one value, or an object of the keyword arguments."""
-        value = self._prepare_response_obj(args, kwargs)
-        return Response(ascii_json(value) + b"\n", mimetype=self.mimetype)
-
-
-class _LateRule(Rule):
-    """A rule that compiles what builds its URLs when the first one is built.
-
-    That took a third of the start, and most rules never build one.  Should Werkzeug not ask for it
-    in this way some day, the rule is as any other.
-    """
-
-    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
-        compile_now = super()._compile_builder
-
-        def build(rule: Rule, **values: Any) -> tuple[str, str]:
-            return compile_now(append_unknown)(rule, **values)
-
-        return build
-
-
-class _SynchronousFlask(Flask):
-    """A Flask that does not look at each call whether one of its functions is a coroutine."""
-
-    url_rule_class = _LateRule
-    request_class = IncomingRequest
-    json_provider_class = _FastJson
-
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``func``: nothing here is asynchronous."""
-        return func
 
 
 #: Threads that are never given to answers, so that ``/healthz`` and refusals find one.

@@ -22,7 +22,9 @@ class Cancellation:
 
     def __init__(self) -> None:
         self.reason: Reason | None = None
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        #: Made by the first who must wait for a callback to end; most runs have no callback at all.
+        self._callback_ended: threading.Condition | None = None
         self._event: threading.Event | None = None
         self._callbacks: dict[object, Callable[[], None]] = {}
         #: The callback that :meth:`cancel` is calling, and the thread in which it does.
@@ -37,7 +39,7 @@ class Cancellation:
     @property
     def event(self) -> threading.Event:
         """Set by :meth:`cancel`.  Made for the first who asks: most runs never wait for it."""
-        with self._changed:
+        with self._lock:
             if self._event is None:
                 self._event = threading.Event()
                 if self.reason is not None:
@@ -54,7 +56,7 @@ class Cancellation:
 
     def cancel(self, reason: Reason = "cancelled") -> None:
         """Throw the switch; the first reason stays.  Callbacks run in this thread."""
-        with self._changed:
+        with self._lock:
             if self.reason is not None:
                 return
             self.reason = reason
@@ -65,9 +67,10 @@ class Cancellation:
             try:
                 _call(callback)
             finally:
-                with self._changed:
+                with self._lock:
                     self._running = None
-                    self._changed.notify_all()
+                    if self._callback_ended is not None:
+                        self._callback_ended.notify_all()
 
     @contextmanager
     def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
@@ -77,7 +80,7 @@ class Cancellation:
         callback needs, a lock above all, must not be held there.
         """
         key = object()
-        with self._changed:
+        with self._lock:
             now = self.reason is not None
             if not now:
                 self._callbacks[key] = callback
@@ -86,15 +89,21 @@ class Cancellation:
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._callbacks.pop(key, None)
-                if self._thread_id != threading.get_ident():
+                if self._running is key and self._thread_id != threading.get_ident():
                     # Left earlier, a socket could be closed whose number is already another one's.
-                    self._changed.wait_for(lambda: self._running is not key)
+                    self._wait_until_ended(key)
+
+    def _wait_until_ended(self, key: object) -> None:
+        """Wait for the call of a callback; the lock is held, but while this waits."""
+        if self._callback_ended is None:
+            self._callback_ended = threading.Condition(self._lock)
+        self._callback_ended.wait_for(lambda: self._running is not key)
 
     def _next(self) -> Callable[[], None] | None:
         """Take the next callback; one at a time, since each may be called off until its turn."""
-        with self._changed:
+        with self._lock:
             for key in self._callbacks:
                 self._running = key
                 return self._callbacks.pop(key)

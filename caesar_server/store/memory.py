@@ -6,8 +6,7 @@ import json
 import threading
 import time
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -24,7 +23,7 @@ from caesar_server.store.base import (
     UnknownJobError,
 )
 from caesar_server.store.in_memory.accounts import MemoryAccounts
-from caesar_server.store.in_memory.changes import MemoryChanges, MemoryWatchers
+from caesar_server.store.in_memory.changes import MemoryChanges, MemoryChanging, MemoryWatchers
 from caesar_server.store.in_memory.indexes import MemoryIndex, fingerprint_of, parent_of
 from caesar_server.store.in_memory.leases import MemoryLeases
 from caesar_server.store.in_memory.selecting import chosen_jobs, chosen_records
@@ -79,10 +78,12 @@ class MemoryStore(Store):
         self._updates = MemoryUpdates()
         self._owned = MemoryOwned()
         self._watchers = MemoryWatchers()
+        #: Holds the lock, and then tells whoever watches.
+        self._changing = MemoryChanging(self._lock, self._watchers)
 
     def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
         """Add a job that has not begun; it is stored at once, whatever ``wait`` says."""
-        with self._changing():
+        with self._changing:
             if job.id in self._jobs:
                 raise ValueError(f"job {job.id} exists")
             if job.parent_id is not None:
@@ -100,7 +101,7 @@ class MemoryStore(Store):
 
     def claim(self, job_id: str, owner: str, *, attempt: int | None = None) -> Job:
         """Count ``attempt`` up, make ``owner`` the job's, and return the job."""
-        with self._changing():
+        with self._changing:
             job = self._get(job_id)
             if job.finished_at is not None:
                 raise FencedError(f"job {job_id} has ended")
@@ -110,7 +111,7 @@ class MemoryStore(Store):
 
     def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
         """Claim the oldest detached job of one of ``backends`` that nobody runs."""
-        with self._changing():
+        with self._changing:
             free = (
                 job
                 for job in map(self._jobs.__getitem__, self._unfinished)
@@ -121,7 +122,7 @@ class MemoryStore(Store):
 
     def release(self, job_id: str, attempt: int, *, forgiven: bool = True) -> None:
         """Give a job back that did not come to its end."""
-        with self._changing():
+        with self._changing:
             job = self._get(job_id)
             self._fence(job, attempt)
             self._jobs[job_id] = replace(job, owner=None, released=job.released + forgiven)
@@ -137,7 +138,7 @@ class MemoryStore(Store):
         """Add records to the job of this attempt, and the checkpoint if there is one."""
         # As other stores keep it; the backend may go on changing what it gave.
         state = None if checkpoint is None else json.loads(json.dumps(checkpoint))
-        with self._changing():
+        with self._changing:
             job = self._get(job_id)
             self._fence(job, attempt)
             if not follow_on(job.last_seq + 1, records):
@@ -209,7 +210,7 @@ class MemoryStore(Store):
 
     def add_update(self, job_id: str, update: Update, created_at: float) -> None:
         """Note an update for whoever runs the job."""
-        with self._changing():
+        with self._changing:
             if self._get(job_id).finished_at is not None:
                 raise JobEndedError(f"job {job_id} has ended")
             self._updates.add(job_id, update, created_at)
@@ -247,7 +248,7 @@ class MemoryStore(Store):
 
     def request_cancel(self, job_id: str) -> Job:
         """Note that the job is to be cancelled; no effect on one that has ended."""
-        with self._changing():
+        with self._changing:
             job = self._get(job_id)
             if job.finished_at is None:
                 self._jobs[job_id] = job = replace(job, cancel_requested=True)
@@ -266,7 +267,7 @@ class MemoryStore(Store):
 
     def retire(self, owner: str) -> None:
         """End a lease at once."""
-        with self._changing():
+        with self._changing:
             self._leases.retire(owner)
 
     def lost(self, *, limit: int = 100) -> Sequence[Job]:
@@ -278,14 +279,14 @@ class MemoryStore(Store):
 
     def delete(self, job_id: str) -> None:
         """Remove the job, all that belongs to it and its follow-ups."""
-        with self._changing():
+        with self._changing:
             self._delete(job_id)
 
     def prune(
         self, *, finished_before: float | None = None, keep: int | None = None, limit: int = 1000
     ) -> int:
         """Remove finished jobs, the oldest first."""
-        with self._changing():
+        with self._changing:
             beyond = 0 if keep is None else max(0, len(self._finished) - keep)
             old = {
                 id: None
@@ -308,7 +309,7 @@ class MemoryStore(Store):
 
     def close(self) -> None:
         """Forget everything."""
-        with self._changing():
+        with self._changing:
             for held in (self._jobs, self._records, self._order, self._unfinished, self._finished):
                 held.clear()
             self._by_fingerprint.clear()
@@ -319,13 +320,6 @@ class MemoryStore(Store):
             self._updates.clear()
             self._finished_bytes = 0
         self._owned.clear()
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Hold the lock, then tell whoever watches."""
-        with self._lock:
-            yield
-        self._watchers.wake()
 
     def _forget(self, watcher: MemoryChanges) -> None:
         with self._lock:

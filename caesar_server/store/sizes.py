@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
-from caesar_server.contract.events import ChoiceFinished, ContentDelta, UsageCounted
+from caesar_server.contract.events import (
+    ChoiceFinished,
+    ContentDelta,
+    StatusChanged,
+    UsageCounted,
+)
 from caesar_server.contract.request import (
     ChatRequest,
     CompletionRequest,
@@ -21,13 +27,15 @@ _RECORD_BYTES = 250
 _REQUEST_BYTES = 1000
 _OBJECT_BYTES = 50
 #: What can be large of values that are looked at for each answer; of others all fields are.
-_LARGE_FIELDS: Mapping[type, Sequence[str]] = {
-    CompletionRequest: ("prompts", "sampling", "suffix", "parameters", "user", "extra"),
-    ChatRequest: ("messages", "sampling", "parameters", "tools", "tool_choice", "user", "extra"),
-    Message: ("parts", "name", "extra"),
-    Part: ("text", "file_id", "filename"),
-    Sampling: ("logit_bias", "stop"),
-    ResearchParameters: ("system_prompt", "excluded_domains", "collection_ids"),
+_LARGE_FIELDS: Mapping[type, Callable[[object], Sequence[object]]] = {
+    CompletionRequest: attrgetter("prompts", "sampling", "suffix", "parameters", "user", "extra"),
+    ChatRequest: attrgetter(
+        "messages", "sampling", "parameters", "tools", "tool_choice", "user", "extra"
+    ),
+    Message: attrgetter("parts", "name", "extra"),
+    Part: attrgetter("text", "file_id", "filename"),
+    Sampling: attrgetter("logit_bias", "stop"),
+    ResearchParameters: attrgetter("system_prompt", "excluded_domains", "collection_ids"),
 }
 
 
@@ -42,10 +50,12 @@ def _size_of_records(records: Sequence[Record]) -> int:
     size = _RECORD_BYTES * len(records)
     for record in records:
         event = record.event
-        # nearly all are of these kinds
-        if isinstance(event, ContentDelta) and event.logprobs is None:
+        # nearly all are of these four kinds
+        if type(event) is ContentDelta and event.logprobs is None:
             size += len(event.text)
-        elif not isinstance(event, (ChoiceFinished, UsageCounted)):
+        elif type(event) is StatusChanged:
+            size += len(event.message)
+        elif type(event) is not ChoiceFinished and type(event) is not UsageCounted:
             size += _size_of(event)
     return size
 
@@ -61,7 +71,7 @@ def _size_of(value: object) -> int:
         if isinstance(item, str):
             size += len(item)
         elif (large := _LARGE_FIELDS.get(type(item))) is not None:
-            left += [getattr(item, name) for name in large]
+            left += filter(None, large(item))
         elif isinstance(item, Mapping):
             left += item.keys()
             left += item.values()

@@ -53,3 +53,24 @@ class MemoryWatchers:
         """Tell each of them."""
         for watcher in self._watchers:
             watcher.wake()
+
+
+class MemoryChanging:
+    """Blocks that change what is stored: those that watch hear of each, unless it raises.
+
+    :param lock: the store's; held in the block.
+    """
+
+    __slots__ = ("_lock", "_watchers")
+
+    def __init__(self, lock: threading.Lock, watchers: MemoryWatchers) -> None:
+        self._lock = lock
+        self._watchers = watchers
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._lock.release()
+        if kind is None:
+            self._watchers.wake()

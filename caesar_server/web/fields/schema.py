@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from marshmallow import Schema, fields, pre_load
+from marshmallow import Schema, ValidationError, fields
 
 from caesar_server.web.fields.problems import wrong_type
 
@@ -13,12 +13,22 @@ from caesar_server.web.fields.problems import wrong_type
 class NullIsAbsent(Schema):
     """A schema for which ``null`` and absent are the same (vllm#19862: null crashed)."""
 
-    @pre_load
-    def drop_nulls(self, data: Any, **kwargs: Any) -> Any:
-        """Remove the members that are null."""
+    def load(self, data: Any, **options: Any) -> Any:
+        """Return what becomes of an object once the members that are null are left out.
+
+        What marshmallow's hooks do is done here: they take as long as all the fields together.
+        """
         if not isinstance(data, Mapping):
-            raise wrong_type("an object", data)
-        return {key: value for key, value in data.items() if value is not None}
+            raise ValidationError(wrong_type("an object", data).normalized_messages())
+        given = {key: value for key, value in data.items() if value is not None}
+        return self.made(super().load(given, **options))
+
+    def made(self, data: dict[str, Any]) -> Any:
+        """Return what is made of the fields, if they go together; here themselves.
+
+        :raises ValidationError: if they do not.
+        """
+        return data
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field[Any]) -> None:
         """Let the API description say so."""

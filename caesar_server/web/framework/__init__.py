@@ -1,0 +1,1 @@
+"""Flask as this server uses it: without what no request here needs."""
