@@ -5,17 +5,12 @@ Fields and bounds are those of OpenAI's API description 2.3.0, with Caesar's ``m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from marshmallow import (
-    INCLUDE,
-    ValidationError,
-    fields,
-    post_load,
-    validates_schema,
-)
+from marshmallow import INCLUDE, ValidationError, fields
 
 from caesar_server.blueprints.compat import json_schemas
 from caesar_server.blueprints.compat.fields import NO_FILES, LogitBias, Prompt, Stop
@@ -140,11 +135,20 @@ class GenerationSchema(NullIsAbsent):
         ),
     )
 
-    @validates_schema
-    def check_stream_options(self, data: Mapping[str, Any], **kwargs: Any) -> None:
-        """``stream_options`` needs a stream."""
+    def made(self, data: dict[str, Any]) -> Any:
+        """Return the call; what is left of the body becomes ``extra``."""
+        if wrong := dict(self.misfits(data)):
+            raise ValidationError({name: [message] for name, message in wrong.items()})
+        return self.call(data)
+
+    @abstractmethod
+    def call(self, data: dict[str, Any]) -> Any:
+        """Return the call of fields that go together."""
+
+    def misfits(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the fields that do not go with others, and why."""
         if "stream_options" in data and not data.get("stream"):
-            raise ValidationError("only allowed with stream: true", "stream_options")
+            yield "stream_options", "only allowed with stream: true"
 
     def _sampling(self, data: dict[str, Any], **more: Any) -> Sampling:
         given = {name: data.pop(name) for name in self.sampling_names if name in data}
@@ -179,26 +183,20 @@ class CompletionSchema(GenerationSchema):
         metadata=means("Log probabilities of each token and of so many alternatives."),
     )
 
-    @validates_schema
-    def check_best_of(self, data: Mapping[str, Any], **kwargs: Any) -> None:
-        """``best_of`` is at least ``n`` and needs the whole text."""
+    def misfits(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the fields that do not go with others, and why."""
+        yield from super().misfits(data)
         best_of = data.get("best_of")
-        if best_of is None:
-            return
-        if best_of < data.get("n", 1):
-            raise ValidationError(f"expected at least n ({data['n']}), got {best_of}", "best_of")
-        if data.get("stream") and best_of > data.get("n", 1):
-            raise ValidationError("not possible with stream: true", "best_of")
-
-    @validates_schema
-    def check_files(self, data: Mapping[str, Any], **kwargs: Any) -> None:
-        """Say how it is done rather than answer without the files."""
+        if best_of is not None:
+            if best_of < data.get("n", 1):
+                yield "best_of", f"expected at least n ({data['n']}), got {best_of}"
+            elif data.get("stream") and best_of > data.get("n", 1):
+                yield "best_of", "not possible with stream: true"
         for name in ("files", "file_ids"):
-            if data.get(name):
-                raise ValidationError(NO_FILES, name)
+            if data.get(name):  # say how it is done rather than answer without them
+                yield name, NO_FILES
 
-    @post_load
-    def make(self, data: dict[str, Any], **kwargs: Any) -> Call[CompletionRequest]:
+    def call(self, data: dict[str, Any]) -> Call[CompletionRequest]:
         """Return the call; what is left of the body becomes ``extra``."""
         model, stream, include_usage = self._answer(data)
         request = CompletionRequest(
@@ -240,17 +238,16 @@ class ChatSchema(GenerationSchema):
     )
     tool_choice = fields.Raw(metadata=means("As `tools`."))
 
-    @validates_schema
-    def check_chat(self, data: Mapping[str, Any], **kwargs: Any) -> None:
-        """Somebody must ask something, and alternatives need log probabilities."""
+    def misfits(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the fields that do not go with others, and why."""
+        yield from super().misfits(data)
         messages = data.get("messages", ())
         if not any(message.role == "user" for message in messages):
-            raise ValidationError("expected at least one user message", "messages")
+            yield "messages", "expected at least one user message"
         if data.get("top_logprobs") and not data.get("logprobs"):
-            raise ValidationError("only allowed with logprobs: true", "top_logprobs")
+            yield "top_logprobs", "only allowed with logprobs: true"
 
-    @post_load
-    def make(self, data: dict[str, Any], **kwargs: Any) -> Call[ChatRequest]:
+    def call(self, data: dict[str, Any]) -> Call[ChatRequest]:
         """Return the call; what is left of the body becomes ``extra``."""
         model, stream, include_usage = self._answer(data)
         messages = tuple(data.pop("messages"))
@@ -285,7 +282,7 @@ class CallLoader:
 
     marshmallow looks for each of a schema's fields in each body, and a usual one has four of
     twenty.  So bodies with the same members share a schema of their own, of these and the required
-    fields; what the absence of another means, ``make`` knows.  Only so many are made: who sends
+    fields; what the absence of another means, ``call`` knows.  Only so many are made: who sends
     what is up to the clients.
     """
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from marshmallow import Schema, ValidationError, fields
+from marshmallow.exceptions import SCHEMA
 
 from caesar_server.web.fields.problems import wrong_type
 
@@ -19,7 +20,7 @@ class NullIsAbsent(Schema):
         What marshmallow's hooks do is done here: they take as long as all the fields together.
         """
         if not isinstance(data, Mapping):
-            raise ValidationError(wrong_type("an object", data).normalized_messages())
+            raise ValidationError({SCHEMA: wrong_type("an object", data).messages})
         given = {key: value for key, value in data.items() if value is not None}
         return self.made(super().load(given, **options))
 
