@@ -58,9 +58,11 @@ def fit(request: Request, capabilities: Capabilities, backend: str) -> Request:
     """
     kind = _target(request, capabilities, backend)
     _check_files(request, kind, capabilities, backend)
-    able = frozenset(
-        name for name in _CARRIES.get(kind, frozenset()) if getattr(capabilities, name)
-    )
+    carried = _CARRIES.get(kind, frozenset())
+
+    def able(name: str) -> bool:
+        return name in carried and getattr(capabilities, name)
+
     if isinstance(request, (CompletionRequest, ChatRequest)):
         request = _check_sampling(request, able, capabilities.ignores, backend)
     if isinstance(request, CompletionRequest):
@@ -269,12 +271,14 @@ def _check_files(request: Request, kind: str, capabilities: Capabilities, backen
 
 def _check_sampling(
     request: CompletionRequest | ChatRequest,
-    able: frozenset[str],
+    able: Callable[[str], bool],
     ignores: frozenset[str],
     backend: str,
 ) -> CompletionRequest | ChatRequest:
     """Refuse or drop the sampling parameters whose silent loss would give wrong data."""
     sampling = request.sampling
+    if sampling.n == 1 and sampling.best_of is None and sampling.logprobs is None:
+        return request  # as nearly all are
     dropped: dict[str, Any] = {}
     for name, asked, neutral in (
         ("n", sampling.n > 1, 1),
@@ -282,7 +286,7 @@ def _check_sampling(
         ("best_of", (sampling.best_of or 1) > sampling.n, None),
         ("logprobs", sampling.logprobs is not None, None),
     ):
-        if name in able:
+        if able(name):
             continue
         if asked and name not in ignores:
             raise _unsupported(name, f"'{name}'", backend)
@@ -292,17 +296,20 @@ def _check_sampling(
 
 
 def _check_completion(
-    request: CompletionRequest, able: frozenset[str], ignores: frozenset[str], backend: str
+    request: CompletionRequest,
+    able: Callable[[str], bool],
+    ignores: frozenset[str],
+    backend: str,
 ) -> CompletionRequest:
-    if len(request.prompts) > 1 and "prompts" not in able:
+    if len(request.prompts) > 1 and not able("prompts"):
         raise _unsupported("prompt", "more than one prompt", backend)
-    if "token_prompts" not in able and any(not isinstance(p, str) for p in request.prompts):
+    if not able("token_prompts") and any(not isinstance(p, str) for p in request.prompts):
         raise _unsupported("prompt", "prompts of token ids; send text", backend)
-    if request.echo and "echo" not in able:
+    if request.echo and not able("echo"):
         if "echo" not in ignores:
             raise _unsupported("echo", "'echo'", backend)
         request = replace(request, echo=False)
-    if request.suffix is not None and "suffix" not in able:
+    if request.suffix is not None and not able("suffix"):
         if "suffix" not in ignores:
             raise _unsupported("suffix", "'suffix'", backend)
         request = replace(request, suffix=None)

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded
 from caesar_server.contract.events import Completed, Failed
 from caesar_server.errors import (
@@ -101,29 +102,41 @@ class AttachedJobs:
         self._closed = False
 
     def run_inline(
-        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+        self,
+        job: Job,
+        *,
+        quota: Quota | None = None,
+        forwarded: Forwarded | None = None,
+        backend: Backend | None = None,
     ) -> Generator[Record, None, None]:
         """Run a new attached job in this thread and yield its records, beginning with the first.
 
         :param quota: what the job's account may have.
+        :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        attempt = self._admit(job, quota, forwarded)
+        attempt = self._admit(job, quota, forwarded, backend)
         yield from self._records(attempt)
 
     def follow(
-        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+        self,
+        job: Job,
+        *,
+        quota: Quota | None = None,
+        forwarded: Forwarded | None = None,
+        backend: Backend | None = None,
     ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
         :param quota: what the job's account may have.
+        :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        attempt = self._admit(job, quota, forwarded)
+        attempt = self._admit(job, quota, forwarded, backend)
         feed = Feed(self._feed_events)
         try:
             self._submit(attempt, feed)
@@ -166,10 +179,16 @@ class AttachedJobs:
         with self._changed:
             return self._admitted
 
-    def _admit(self, job: Job, quota: Quota | None, forwarded: Forwarded | None) -> Attempt:
+    def _admit(
+        self,
+        job: Job,
+        quota: Quota | None,
+        forwarded: Forwarded | None,
+        backend: Backend | None,
+    ) -> Attempt:
         self._enter()
         try:
-            attempt = self._begin(job, quota, forwarded)
+            attempt = self._begin(job, quota, forwarded, backend)
         except BaseException:
             self._leave()
             raise
@@ -180,7 +199,13 @@ class AttachedJobs:
             attempt.context.cancel("shutdown")
         return attempt
 
-    def _begin(self, job: Job, quota: Quota | None, forwarded: Forwarded | None) -> Attempt:
+    def _begin(
+        self,
+        job: Job,
+        quota: Quota | None,
+        forwarded: Forwarded | None,
+        backend: Backend | None,
+    ) -> Attempt:
         """Store the job as this process's; what cannot be run is not stored."""
         if self._store.shared:
             self._lease.hold()  # or others would take the job for lost
@@ -193,6 +218,7 @@ class AttachedJobs:
                 store=self._store,
                 registry=self._registry,
                 clock=self._clock,
+                backend=backend,
                 files=self._files,
                 observer=self._observer,
                 forwarded=forwarded,

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 
+from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded
 from caesar_server.contract.request import Request
 from caesar_server.jobs.adapt import fit
@@ -119,28 +120,40 @@ class Runner:
         return resolved, fit(named, able, resolved.name)
 
     def run_inline(
-        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+        self,
+        job: Job,
+        *,
+        quota: Quota | None = None,
+        forwarded: Forwarded | None = None,
+        backend: Backend | None = None,
     ) -> Generator[Record, None, None]:
         """Run a new attached job in this thread and yield its records, beginning with the first.
 
         :param quota: what the job's account may have.
+        :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        return self._attached.run_inline(job, quota=quota, forwarded=forwarded)
+        return self._attached.run_inline(job, quota=quota, forwarded=forwarded, backend=backend)
 
     def follow(
-        self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None
+        self,
+        job: Job,
+        *,
+        quota: Quota | None = None,
+        forwarded: Forwarded | None = None,
+        backend: Backend | None = None,
     ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
         :param quota: what the job's account may have.
+        :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        return self._attached.follow(job, quota=quota, forwarded=forwarded)
+        return self._attached.follow(job, quota=quota, forwarded=forwarded, backend=backend)
 
     def submit(
         self, job: Job, *, quota: Quota | None = None, forwarded: Forwarded | None = None

@@ -23,7 +23,7 @@ from caesar_server.blueprints.compat.schemas import (
     CompletionSchema,
     load_call,
 )
-from caesar_server.contract.backend import Model
+from caesar_server.contract.backend import Backend, Model
 from caesar_server.contract.events import ContentDelta, Event, Failed, Started
 from caesar_server.contract.request import ChatRequest, CompletionRequest, Request
 from caesar_server.errors import CANCELLED, ModelNotFoundError, ValidationFailedError
@@ -35,6 +35,7 @@ from caesar_server.web.access.auth import caller
 from caesar_server.web.access.repeats import fingerprint, is_repeat
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
+from caesar_server.web.framework.responses import json_response
 from caesar_server.web.gone import client_socket
 from caesar_server.web.incoming import incoming
 from caesar_server.web.limiting.limits import open_stream
@@ -128,9 +129,10 @@ def _answer(
 
     :param body: as it was sent.
     """
-    _check_limits(parts, call)
-    resolved, fitted = parts.runner.prepare(call.model, call.request, account=caller().account)
-    job, is_new = _job(parts, call, body, resolved, fitted)
+    account = caller().account
+    _check_limits(parts, call, account)
+    resolved, fitted = parts.runner.prepare(call.model, call.request, account=account)
+    job, is_new = _job(parts, call, body, resolved, fitted, account)
     wire = wire_class(
         Envelope(
             id=job.id,
@@ -142,18 +144,16 @@ def _answer(
     )
     answer = Answer(call.request, resolved.backend.capabilities, parts.settings.compat_usage)
     if call.stream:
-        return _stream(parts, job, answer, wire, is_new=is_new)
+        return _stream(parts, job, resolved.backend, answer, wire, is_new=is_new)
     headers: dict[str, str] = {}
     if job.detached:
         records = _stored_records(parts, job, is_new=is_new)
     else:
-        records = _inline_records(parts, job)
+        records = _inline_records(parts, job, resolved.backend)
     # also if it cannot be rendered: the run must not outlive its request
     with closing(records):
         rendered = wire.fold(answer.pieces(_events(records, headers)), fitted.choices)
-    response = jsonify(rendered)
-    response.headers.extend(headers)
-    return response
+    return json_response(rendered, headers)
 
 
 def _job(
@@ -162,13 +162,13 @@ def _job(
     body: Mapping[str, Any],
     resolved: ResolvedBackend,
     fitted: Request,
+    account: str,
 ) -> tuple[Job, bool]:
     """Return the job that answers a call, and whether it is a new one.
 
     A request that a client sends again is answered by the job that it began, if that goes on
     without its client.
     """
-    account = caller().account
     known_by = None
     if resolved.backend.capabilities.durable:
         known_by = fingerprint(request, body)
@@ -190,18 +190,19 @@ def _job(
     return job, True
 
 
-def _check_limits(parts: Services, call: Call[CompletionRequest] | Call[ChatRequest]) -> None:
+def _check_limits(
+    parts: Services, call: Call[CompletionRequest] | Call[ChatRequest], account: str
+) -> None:
     choices, limit = call.request.choices, parts.settings.max_choices
     if choices > limit:
         raise ValidationFailedError(
             f"n: expected at most {limit} choices in all (prompts times n), got {choices}",
             param="n",
         )
-    parts.files.check(
-        caller().account,
-        collection_ids=call.request.parameters.collection_ids,
-        collections_param="metadata.collection_ids",
-    )
+    if collection_ids := call.request.parameters.collection_ids:
+        parts.files.check(
+            account, collection_ids=collection_ids, collections_param="metadata.collection_ids"
+        )
 
 
 def _check_files(parts: Services, asked: ChatRequest) -> None:
@@ -219,10 +220,10 @@ def _check_files(parts: Services, asked: ChatRequest) -> None:
     )
 
 
-def _inline_records(parts: Services, job: Job) -> Generator[Record, None, None]:
+def _inline_records(parts: Services, job: Job, backend: Backend) -> Generator[Record, None, None]:
     """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
     quota, forwarded = quota_of_caller(), parts.forwarded(request)
-    records = parts.runner.run_inline(job, quota=quota, forwarded=forwarded)
+    records = parts.runner.run_inline(job, quota=quota, forwarded=forwarded, backend=backend)
     first = next(records)
     # Not before: a client that has left already would cancel a job that is not there.
     end_watch = parts.watch.watch(
@@ -240,7 +241,7 @@ def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Generator[Rec
 
     :raises AnswerError: if the client leaves.
     """
-    following = _follow(parts, job, is_new=is_new)
+    following = _follow(parts, job, None, is_new=is_new)
     end_watch = parts.watch.watch(client_socket(request.environ), following.leave)
     try:
         while not following.drained:
@@ -271,19 +272,22 @@ def _events(records: Iterator[Record], headers: dict[str, str]) -> Iterator[Even
         yield event
 
 
-def _follow(parts: Services, job: Job, *, is_new: bool) -> Following:
+def _follow(parts: Services, job: Job, backend: Backend | None, *, is_new: bool) -> Following:
     if not is_new:
         return parts.runner.follow_stored(job)
     quota = quota_of_caller()
     if job.detached:
         return parts.runner.submit(job, quota=quota)
-    return parts.runner.follow(job, quota=quota, forwarded=parts.forwarded(request))
+    forwarded = parts.forwarded(request)
+    return parts.runner.follow(job, quota=quota, forwarded=forwarded, backend=backend)
 
 
-def _stream(parts: Services, job: Job, answer: Answer, wire: Wire, *, is_new: bool) -> Response:
+def _stream(
+    parts: Services, job: Job, backend: Backend, answer: Answer, wire: Wire, *, is_new: bool
+) -> Response:
     place = open_stream()
     response = stream_response(
-        _follow(parts, job, is_new=is_new),
+        _follow(parts, job, backend, is_new=is_new),
         OpenAIFraming(Frames(answer, wire).of),
         watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
         on_end=place.give_back,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from caesar_server.contract.backend import Backend
-from caesar_server.contract.context import Forwarded
+from caesar_server.contract.context import Forwarded, Update
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
 from caesar_server.errors import ModelNotFoundError
@@ -40,6 +40,7 @@ class Attempt:
     came, since others follow it.
 
     :param job: as it was claimed.
+    :param backend: what the job's model name leads to, if that is known; None looks for it.
     :param files: lends uploaded files to the run; None: there are none.
     :param observer: hears of the run; None: nobody does.
     :param forwarded: what may be passed on of the caller's HTTP request; only where it arrived.
@@ -55,6 +56,7 @@ class Attempt:
         store: Store,
         registry: Registry,
         clock: SchedulingClock,
+        backend: Backend | None = None,
         files: Files | None = None,
         observer: Observer | None = None,
         forwarded: Forwarded | None = None,
@@ -71,7 +73,7 @@ class Attempt:
         self._settled = False
         #: What kept the run from its end.
         self._failure: BaseException | None = None
-        self._backend = _backend_of(job, registry)
+        self._backend = _backend_of(job, registry) if backend is None else backend
         observer = observer or NoObserver()
         self._lent = None if files is None else _lent(files, job)
         self.context = RunContext(
@@ -86,11 +88,12 @@ class Attempt:
             metrics_of=observer.metrics,
             files=None if self._lent is None else self._lent.files,
             collections=None if self._lent is None else self._lent.collections,
-            updates=UpdateReader(store, job.id, self._lent).new,
+            updates=self._new_updates,
             save_checkpoint=self._save_checkpoint,
             caller=RegistryCaller(registry),
             chain=(job.backend,),
         )
+        self._updates: UpdateReader | None = None
         self._recorder = self._make_recorder(on_stored or _tell_nobody)
         #: Follows the run; whoever made the attempt says when it is over.
         self.tally = observer.begin(job)
@@ -239,6 +242,12 @@ class Attempt:
         told_nothing = self._detached and self._last_seq <= 1
         has_own = self.context.forwarded != Forwarded()
         return reason == "handover" or (reason == "shutdown" and told_nothing and not has_own)
+
+    def _new_updates(self) -> Sequence[Update]:
+        """Return what was said to the job since the last call; most backends never ask."""
+        if self._updates is None:
+            self._updates = UpdateReader(self._store, self.job.id, self._lent)
+        return self._updates.new()
 
     def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
         # What is no JSON is the backend's fault, and found before anything is stored.

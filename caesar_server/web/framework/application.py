@@ -10,8 +10,8 @@ from flask.json.provider import DefaultJSONProvider
 from flask.sessions import NullSession, SessionInterface
 from werkzeug.routing import MapAdapter, Rule
 
-from caesar_server.contract.sse import ascii_json
 from caesar_server.web.framework.adapters import UrlAdapters
+from caesar_server.web.framework.responses import json_response
 from caesar_server.web.incoming import IncomingRequest
 
 
@@ -31,8 +31,7 @@ class _FastJson(DefaultJSONProvider):
 
     def response(self, *args: Any, **kwargs: Any) -> Response:
         """Return a response with one value, or an object of the keyword arguments."""
-        value = self._prepare_response_obj(args, kwargs)
-        return Response(ascii_json(value) + b"\n", mimetype=self.mimetype)
+        return json_response(self._prepare_response_obj(args, kwargs))
 
 
 class _LateRule(Rule):
