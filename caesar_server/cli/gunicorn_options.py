@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from caesar_server.cli.workers import worker_base
-from caesar_server.cli.workers.manners import grace_s, services_of
+from caesar_server.cli.workers.manners import grace_s, keep_what_is_loaded, services_of
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.observing.gunicorn_log import logger_class
@@ -105,6 +105,7 @@ def begin_work(worker: Any) -> None:
         for problem in error.problems:
             worker.log.critical("%s", problem)
         sys.exit(_BOOT_FAILED)
+    keep_what_is_loaded()
     services.start()
 
 

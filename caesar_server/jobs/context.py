@@ -84,6 +84,14 @@ class NoObserver:
         return NoMetrics()
 
 
+def _too_late(state: Mapping[str, Any]) -> None:
+    """Store nothing.
+
+    :raises RuntimeError: always.
+    """
+    raise RuntimeError("context.checkpoint() came after the end of run()")
+
+
 class Caller(Protocol):
     """Runs another backend on behalf of a run; see :mod:`caesar_server.jobs.calls`."""
 
@@ -217,6 +225,13 @@ class RunContext:
         self.raise_if_cancelled()
         if self._save_checkpoint is not None:
             self._save_checkpoint(state)
+
+    def end(self) -> None:
+        """Let go of what the run had: a thread that it left behind gets no more of it.
+
+        Otherwise run and context know each other, and wait for the garbage collector.
+        """
+        self._updates, self._save_checkpoint = tuple, _too_late
 
     def call(self, model: str, request: Request) -> Iterator[Event]:
         """Run another configured backend in this thread and yield its events."""

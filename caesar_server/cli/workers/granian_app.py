@@ -16,7 +16,7 @@ from flask import Flask
 
 from caesar_server import app as wiring
 from caesar_server.cli.startup import check_settings, read_settings
-from caesar_server.cli.workers.manners import grace_s, let_runs_end
+from caesar_server.cli.workers.manners import grace_s, keep_what_is_loaded, let_runs_end
 from caesar_server.errors import SettingsError
 from caesar_server.store.opening import prepare_store
 from caesar_server.web.observing.logs import configure_logging
@@ -52,6 +52,7 @@ def create_app() -> Flask:
         raise SystemExit(f"caesar-server: {error}") from error
     # A worker is a process of multiprocessing, which leaves out what atexit knows.
     ending = _drain_at_the_end(services)
+    keep_what_is_loaded()
     Finalize(None, _finish, (services, ending), exitpriority=0)
     services.start()
     return app

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from caesar_server.contract.backend import Backend
@@ -148,6 +149,7 @@ class Attempt:
             raise
         finally:
             call_off()
+            self.context.end()
             if record is not None:
                 self.told_seq = record.seq
             if self._lent is not None:
@@ -176,14 +178,18 @@ class Attempt:
                 stored = replace(self._store.job(job.id), attempt=job.attempt)
                 end_job(self._store, stored, end_after(self._failure), self._clock.time())
         except (FencedError, UnknownJobError) as error:
-            self._note_lost(error)
+            _note_lost(self.context, error)
         self._settled = True
 
     def _make_recorder(self, on_stored: Callable[[bool], None]) -> Recorder:
         if not self.job.detached:
-            return KeptRecorder(self._store, self.job, self._stop)
+            return KeptRecorder(self._store, self.job, partial(_stop, self.context))
         return BatchRecorder(
-            self._store, self.job, self._clock, on_stored=on_stored, on_failed=self._stop_apart
+            self._store,
+            self.job,
+            self._clock,
+            on_stored=on_stored,
+            on_failed=partial(_stop_apart, self.context),
         )
 
     def _fresh(self) -> Callable[[Event], Event | None] | None:
@@ -261,22 +267,6 @@ class Attempt:
         self.context.cancel("fenced")
         self.context.raise_if_cancelled()
 
-    def _stop(self, error: BaseException) -> None:
-        """Cancel a run that can write nothing any more."""
-        self._note_lost(error)
-        self.context.cancel("fenced")
-
-    def _stop_apart(self, error: BaseException) -> None:
-        """Do the same from a thread that must not wait for what a backend does on a cancel."""
-        self._note_lost(error)
-        cancel_apart(self.context.cancellation, "fenced")
-
-    def _note_lost(self, error: BaseException) -> None:
-        if isinstance(error, (FencedError, UnknownJobError)):
-            self.context.logger.warning("the run stops, for the job is no longer its: %r", error)
-        else:
-            self.context.logger.error("the run stops, for it cannot be stored", exc_info=error)
-
     def _arm_deadline(self) -> Callable[[], None]:
         deadline = self.context.deadline
         if deadline is None:
@@ -322,6 +312,25 @@ def _lent(files: Files, job: Job) -> Lent | None:
     if job.detached or file_ids_of(job.request) or collection_ids_of(job.request):
         return files.lent(job.account, job.request)
     return None
+
+
+def _stop(context: RunContext, error: BaseException) -> None:
+    """Cancel a run that can write nothing any more."""
+    _note_lost(context, error)
+    context.cancel("fenced")
+
+
+def _stop_apart(context: RunContext, error: BaseException) -> None:
+    """Do the same from a thread that must not wait for what a backend does on a cancel."""
+    _note_lost(context, error)
+    cancel_apart(context.cancellation, "fenced")
+
+
+def _note_lost(context: RunContext, error: BaseException) -> None:
+    if isinstance(error, (FencedError, UnknownJobError)):
+        context.logger.warning("the run stops, for the job is no longer its: %r", error)
+    else:
+        context.logger.error("the run stops, for it cannot be stored", exc_info=error)
 
 
 def _nothing() -> None:
