@@ -228,6 +228,9 @@ def _stamps(clock: Clock) -> Callable[[], Stamp]:
 
 
 def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:
+    if not settings.forward_headers:
+        nothing = Forwarded()
+        return lambda request: nothing
     return lambda request: forwarded_parts(request, settings)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from caesar_server.contract.context import Forwarded
 from caesar_server.errors import SHUTDOWN, QueueFullError, ShuttingDownError
@@ -241,7 +241,7 @@ class DetachedJobs:
 
     def _begin(self, job: Job, quota: Quota | None, forwarded: Forwarded | None) -> Follower:
         """Store and run a job for which a place was taken."""
-        job = replace(job, owner=self.lease.owner, attempt=1)
+        job = job.changed(owner=self.lease.owner, attempt=1)
         try:
             self._store.create(job, quota=quota)
         except BaseException:

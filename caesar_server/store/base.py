@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from typing import Any, ClassVar
 
 import msgspec
+import msgspec.structs
 
 from caesar_server.contract.context import Update
 from caesar_server.contract.events import Event, RequestLogged, SourceStored, Status
@@ -31,10 +32,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
-# without slots, so that `changed` can copy all fields at once
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A job as it stands.
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it stands; msgspec's, since each answer makes a few.
 
     :param id: a UUID.
     :param account: whose it is; empty where no keys are configured.
@@ -62,6 +61,7 @@ class Job:
         what its ``Completed`` says in ``details["loops_consumed"]``.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     id: str
     created_at: float
     model: str
@@ -89,16 +89,16 @@ class Job:
     loops: int = 0
 
     def changed(self, **changes: Any) -> Job:
-        """Return the job with other values of these fields, many times as fast as ``replace``."""
-        job = object.__new__(Job)
-        vars(job).update(vars(self))
-        vars(job).update(changes)
-        return job
+        """Return the job with other values of these fields."""
+        return msgspec.structs.replace(self, **changes)
 
     @property
     def kind(self) -> RequestKind:
         """What kind of request it answers."""
         return self.request.type  # type: ignore[return-value]
+
+
+dataclass(init=False, repr=False, eq=False, match_args=False)(Job)  # tells it of the fields alone
 
 
 #: How long a detached job stays after its end, however little room there is: whoever follows it,

@@ -7,7 +7,6 @@ import threading
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -125,7 +124,7 @@ class MemoryStore(Store):
         with self._changing:
             job = self._get(job_id)
             self._fence(job, attempt)
-            self._jobs[job_id] = replace(job, owner=None, released=job.released + forgiven)
+            self._jobs[job_id] = job.changed(owner=None, released=job.released + forgiven)
 
     def append(
         self,
@@ -251,7 +250,7 @@ class MemoryStore(Store):
         with self._changing:
             job = self._get(job_id)
             if job.finished_at is None:
-                self._jobs[job_id] = job = replace(job, cancel_requested=True)
+                self._jobs[job_id] = job = job.changed(cancel_requested=True)
             return job
 
     def cancel_requests(self, owner: str) -> Collection[str]:
@@ -340,7 +339,7 @@ class MemoryStore(Store):
         return Standing(jobs_in_progress=in_progress, loops=loops)
 
     def _claim(self, job: Job, owner: str) -> Job:
-        job = self._jobs[job.id] = replace(job, attempt=job.attempt + 1, owner=owner)
+        job = self._jobs[job.id] = job.changed(attempt=job.attempt + 1, owner=owner)
         return job
 
     def _fence(self, job: Job, attempt: int) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from caesar_server.contract.events import (
     Completed,
@@ -20,8 +19,7 @@ from caesar_server.store.base import Job, Record
 MOST_LOOPS = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What some records change.
 
     :param status: the last one among them, or None if there is none.

@@ -137,7 +137,7 @@ def _too_large(limit: int | None) -> BodyTooLargeError:
 
 
 def _decode(raw: bytes) -> str:
-    if not raw.strip():
+    if not raw or raw.isspace():
         raise MalformedBodyError("The body is empty: expected a JSON object")
     try:
         # json's own rule: UTF-8, -16 or -32, told by the first bytes, with or without a BOM

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -175,7 +174,7 @@ class Attempt:
                 away = isinstance(self._failure, StoreAwayError)
                 self._store.release(job.id, job.attempt, forgiven=away)
             else:
-                stored = replace(self._store.job(job.id), attempt=job.attempt)
+                stored = self._store.job(job.id).changed(attempt=job.attempt)
                 end_job(self._store, stored, end_after(self._failure), self._clock.time())
         except (FencedError, UnknownJobError) as error:
             _note_lost(self.context, error)

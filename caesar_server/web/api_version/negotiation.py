@@ -51,6 +51,8 @@ def register(app: Flask, versions: Versions, default_date: str | None) -> None:
     @app.before_request
     def refuse_unknown_version() -> None:
         named = _named()
+        if not named and auth.caller().api_version is None:
+            incoming().version = default  # as nearly always; what a view notes takes its place
         if named and asked_version() is None and not auth.is_for_operator():
             raise ValidationFailedError(
                 f'Unsupported API version "{printable(named[:_SHOWN])}"; '
