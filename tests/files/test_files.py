@@ -147,6 +147,10 @@ def test_a_download_is_never_a_page_of_this_server(served: Any) -> None:
         ({"Range": "bytes=x"}, 200, b"0123456789"),
         ({"Range": "lines=20-"}, 200, b"0123456789"),
         ({"Range": "bytes=20-", "If-Range": '"other"'}, 200, b"0123456789"),
+        ({"Range": "bytes=-0", "If-Range": '"other"'}, 200, b"0123456789"),
+        ({"Range": "bytes=--0"}, 200, b"0123456789"),
+        ({"Range": "bytes=4-0"}, 200, b"0123456789"),
+        ({"Range": "bytes=-01"}, 206, b"9"),
         ({"Range": "bytes=2-4", "If-Range": "W/ETAG"}, 200, b"0123456789"),
         ({"Range": "bytes=20-", "If-None-Match": "ETAG"}, 304, b""),
         ({"Range": "lines=1-2"}, 200, b"0123456789"),
@@ -189,7 +193,10 @@ def test_other_bytes_than_those_that_are_asked_for_are_not_sent(plain: Any, head
     assert reply.json["error"].startswith("If-Match: ")
 
 
-@pytest.mark.parametrize("wanted", ["bytes=10-", "bytes=20-", "bytes=10-19", "bytes=10-11,20-"])
+@pytest.mark.parametrize(
+    "wanted",
+    ["bytes=10-", "bytes=20-", "bytes=10-19", "bytes=10-11,20-", "bytes=-0", "bytes=-00"],
+)
 @pytest.mark.parametrize("only_if", [None, "ETAG"])
 def test_a_range_behind_the_end_is_refused(plain: Any, wanted: str, only_if: str | None) -> None:
     told = plain.upload(b"0123456789")

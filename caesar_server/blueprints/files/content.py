@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 from flask import Response, request
 from werkzeug.datastructures import Range
-from werkzeug.http import dump_options_header
+from werkzeug.http import dump_options_header, parse_range_header
 
 from caesar_server.blueprints.files.files import own_file
 from caesar_server.errors import PreconditionFailedError, RangeNotSatisfiableError
@@ -14,6 +15,8 @@ from caesar_server.store.blobs.base import BlobError, Pieces, UnknownBlobError
 from caesar_server.store.owned.base import OwnedFile
 from caesar_server.web.errors import printable, render_error
 from caesar_server.web.services import services
+
+_LAST_NONE = re.compile(r"(?<![0-9])-0+(?![0-9])")
 
 
 def retrieve_research_file_content(file_id: str) -> Response:
@@ -76,7 +79,11 @@ def _range(file: OwnedFile) -> tuple[int, int]:
 def _asked(file: OwnedFile) -> Range | None:
     """Return the ranges of bytes that the client wants of the file as it is, or None for all."""
     # of a HEAD request the header means nothing (RFC 9110, 14.2)
-    asked = request.range if request.method == "GET" else None
+    if request.method != "GET":
+        return None
+    # the last 0 bytes begin at the end; werkzeug takes -0 for byte 0
+    header = _LAST_NONE.sub(f"{file.size}-", request.headers.get("Range", ""))
+    asked = parse_range_header(header)
     if asked is None or asked.units != "bytes":
         return None
     # whoever has but a weak mark cannot put pieces together (RFC 9110, 13.1.5)
