@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from flask import Request, request
+from werkzeug.datastructures import MultiDict
 
 from caesar_server.web.access.caller import ANYBODY, NO_LIMITS, Caller
 from caesar_server.web.access.keys import KeyLimits
@@ -48,3 +49,18 @@ def incoming() -> IncomingRequest:
     :raises RuntimeError: outside of a request.
     """
     return cast(IncomingRequest, request._get_current_object())  # type: ignore[attr-defined]
+
+
+def sole_values(args: MultiDict[str, str], *names: str) -> dict[str, str]:
+    """Return those parameters of a query that are there, each of which takes one value.
+
+    :raises ValidationFailedError: if one of them is there more than once: programs between a client
+        and the server may have taken another of its values for the one that counts.
+    """
+    given = {name: args.getlist(name) for name in names if name in args}
+    for name, values in given.items():
+        if len(values) > 1:
+            raise ValidationFailedError(
+                f"{name}: expected one value, got {len(values)}", param=name
+            )
+    return {name: value for name, (value,) in given.items()}

@@ -15,6 +15,7 @@ from werkzeug.datastructures import MultiDict
 from caesar_server.errors import ValidationFailedError
 from caesar_server.web.description import Json
 from caesar_server.web.errors import printable
+from caesar_server.web.incoming import sole_values
 
 T = TypeVar("T")
 
@@ -70,13 +71,14 @@ class Page:
 
 
 def page_of(args: MultiDict[str, str]) -> Page:
-    """Return the page that a query string asks for; of repeated parameters the last one counts.
+    """Return the page that a query string asks for.
 
-    :raises ValidationFailedError: if a parameter is no integer, or out of range.
+    :raises ValidationFailedError: if a parameter is no integer, out of range or there twice.
     """
+    given = sole_values(args, "page", "limit")
     return Page(
-        page=_integer(args, "page", 1, MAX_PAGE),
-        limit=_integer(args, "limit", DEFAULT_LIMIT, MAX_LIMIT),
+        page=_integer(given, "page", 1, MAX_PAGE),
+        limit=_integer(given, "limit", DEFAULT_LIMIT, MAX_LIMIT),
     )
 
 
@@ -97,11 +99,10 @@ def page_object(
     return {"data": list(items), "pagination": pagination}
 
 
-def _integer(args: MultiDict[str, str], name: str, default: int, high: int) -> int:
-    given = args.getlist(name)
-    if not given:
+def _integer(given: Mapping[str, str], name: str, default: int, high: int) -> int:
+    text = given.get(name)
+    if text is None:
         return default
-    text = given[-1]
     if _INTEGER.fullmatch(text) and len(text) <= _MAX_DIGITS and 1 <= int(text) <= high:
         return int(text)
     shown = printable(text[:_MAX_SHOWN]) + ("..." if len(text) > _MAX_SHOWN else "")

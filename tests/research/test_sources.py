@@ -55,6 +55,14 @@ def test_another_format_is_400_but_unknown_to_old_readers(done) -> None:
     assert served.get(path, {"API-Version": "2025-08-08"}) == {"content": "<p>One</p>"}
 
 
+def test_a_format_that_is_asked_for_twice_is_400(done) -> None:
+    served, job = done
+    for path in (f"{job}/results/r1/content", f"/agents{job}/results/r1"):
+        response = served.client.get(f"{path}?format=raw&format=raw")
+        assert response.status_code == 400
+        assert response.json == {"error": "format: expected one value, got 2"}
+
+
 def test_calls_to_third_parties(done) -> None:
     served, job = done
     search, page = served.get(f"{job}/http_requests")

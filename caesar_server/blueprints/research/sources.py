@@ -14,6 +14,7 @@ from caesar_server.contract.events import RequestLogged, SourceStored
 from caesar_server.errors import ValidationFailedError
 from caesar_server.store.base import Job, Record, UnknownJobError
 from caesar_server.web.api_version.negotiation import note_version, version_for
+from caesar_server.web.incoming import sole_values
 from caesar_server.web.services import services
 
 FORMATS = ("raw", "markdown")
@@ -24,7 +25,8 @@ def retrieve_result_content(job_id: str, result_id: str) -> Response:
     job = own_job(job_id)
     version = version_for(job.api_version)
     note_version(version)
-    wanted = asked_format(version.request("result_content_query", request.args.to_dict()))
+    query = version.request("result_content_query", sole_values(request.args, "format"))
+    wanted = asked_format(query)
     return jsonify({"content": sound(stored_content(job, result_id, wanted or "raw"))})
 
 

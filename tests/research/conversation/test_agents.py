@@ -94,6 +94,11 @@ def test_a_flag_is_true_or_false(serve, value):
         )
         assert refused.status_code == 400
         assert refused.get_json() == {"error": f"{flag}: expected true or false, got '{value}'"}
+        refused = served.client.open(
+            f"{path}?{flag}=false&{flag}=true", method=method, json={"query": "q", "content": "c"}
+        )
+        assert refused.status_code == 400
+        assert refused.get_json() == {"error": f"{flag}: expected one value, got 2"}
     assert served.backend.script.runs == runs
 
 

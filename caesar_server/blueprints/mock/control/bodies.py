@@ -19,6 +19,7 @@ from caesar_server.mock.model.pacing import Seconds
 from caesar_server.mock.scope import Scope
 from caesar_server.mock.scopes import Scopes, ScopesFullError
 from caesar_server.web.bodies import read_json_object
+from caesar_server.web.incoming import sole_values
 
 T = TypeVar("T")
 
@@ -150,10 +151,7 @@ def read_query(type_: type[T], numbers: Iterable[str] = ()) -> T:
     :raises ValidationFailedError: naming every field that is wrong.
     """
     data: dict[str, Any] = {}
-    for name, values in request.args.lists():
-        if len(values) > 1:
-            raise ValidationFailedError(f"{name}: is there {len(values)} times", param=name)
-        (value,) = values
+    for name, value in sole_values(request.args, *request.args).items():
         data[name] = int(value) if name in numbers and _is_number(value) else value
     return cast(T, checked(*read(data, type_)))
 

@@ -6,6 +6,7 @@ from flask import request
 
 from caesar_server.errors import ValidationFailedError
 from caesar_server.web.errors import printable
+from caesar_server.web.incoming import sole_values
 
 # The last two are what Python's clients make of a bool.
 _VALUES = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False}
@@ -17,17 +18,12 @@ _MAX_SHOWN = 60
 def asked_flag(name: str) -> bool:
     """Return a query parameter that is on or off; off if it is not there.
 
-    Of repeated ones the last counts.
-
-    :raises ValidationFailedError: if it is none of :data:`FLAG_VALUES`.
+    :raises ValidationFailedError: if it is none of :data:`FLAG_VALUES`, or is there twice.
     """
-    given = request.args.getlist(name)
-    if not given:
-        return False
-    value = _VALUES.get(given[-1])
+    text = sole_values(request.args, name).get(name, "false")
+    value = _VALUES.get(text)
     if value is None:
         raise ValidationFailedError(
-            f"{name}: expected true or false, got '{printable(given[-1][:_MAX_SHOWN])}'",
-            param=name,
+            f"{name}: expected true or false, got '{printable(text[:_MAX_SHOWN])}'", param=name
         )
     return value

@@ -25,6 +25,7 @@ from caesar_server.web.access.repeats import fingerprint
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.limiting.limits import open_stream
 from caesar_server.web.limiting.quotas import quota_of_caller, standing_headers
+from caesar_server.web.incoming import sole_values
 from caesar_server.web.services import services
 
 
@@ -78,7 +79,7 @@ def retrieve_agent_result(job_id: str, result_id: str) -> Response:
 
     Without a ``format`` there is no content, nor if nothing was stored.
     """
-    wanted = asked_format(request.args)
+    wanted = asked_format(sole_values(request.args, "format"))
     with_highlights = asked_flag("with_highlights")
     job = own_job(job_id)
     result = next((one for one in read_view(job).results if one.id == result_id), None)
