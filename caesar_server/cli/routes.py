@@ -32,7 +32,11 @@ def routes(config: Path | None, as_json: bool) -> None:
     app = create_app(read_settings(config).settings, store=MemoryStore())
     try:
         found = sorted(
-            (rule.rule, sorted((rule.methods or set()) - _IMPLIED), rule.endpoint)
+            (
+                rule.rule.rstrip("/") or "/",
+                sorted((rule.methods or set()) - _IMPLIED),
+                rule.endpoint,
+            )
             for rule in app.url_map.iter_rules()
         )
     finally:

@@ -132,7 +132,8 @@ def test_bad_updates_are_400(serve, body, field) -> None:
 
 
 @pytest.mark.parametrize(
-    "result_id", ["/data/a.md", "https://example.org/a/content", "a b", "\u00e4"]
+    "result_id",
+    ["/data/a.md", "https://example.org/a/content", "https://example.org/a/", "a b", "\u00e4"],
 )
 def test_a_result_may_have_any_id(serve, result_id) -> None:
     served = serve(
@@ -147,8 +148,10 @@ def test_a_result_may_have_any_id(serve, result_id) -> None:
     (result,) = served.ended(job_id)["results"]
     path = f"/research/{job_id}/results/{quote(result['id'], safe='/')}/content"
     assert served.get(path) == {"content": "half \ufffd"}
-    agent = f"/agents/research/{job_id}/results/{quote(result['id'], safe='/')}?format=raw"
-    assert served.get(agent)["content"] == "half \ufffd"
+    assert served.get(f"{path}/") == {"content": "half \ufffd"}
+    agent = f"/agents/research/{job_id}/results/{quote(result['id'], safe='/')}"
+    for found in (agent, f"{agent}/"):
+        assert served.get(f"{found}?format=raw")["content"] == "half \ufffd"
 
 
 @pytest.mark.parametrize(("reads", "status"), [(True, 200), (False, 400)])

@@ -142,8 +142,8 @@ def find_views(app: Flask) -> list[View]:
 
 
 def openapi_path(rule: Rule) -> str:
-    """Return a rule's path as OpenAPI writes it: ``/models/{model_id}``."""
-    return _VARIABLE.sub(r"{\1}", rule.rule)
+    """Return a rule's path as OpenAPI writes it, ending without a slash: ``/models/{id}``."""
+    return _VARIABLE.sub(r"{\1}", rule.rule.rstrip("/") or "/")
 
 
 def build_document(app: Flask, surfaces: Iterable[Surface]) -> dict[str, Any]:

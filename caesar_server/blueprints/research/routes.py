@@ -26,8 +26,9 @@ def create_blueprint() -> Blueprint:
     blueprint.delete(one)(jobs.delete_research)
     blueprint.post(f"{one}/cancel")(jobs.cancel_research)
     blueprint.get(f"{one}/events")(events.list_research_events)
-    # the ids of results are the backends' own, and may be URLs
-    blueprint.get(f"{one}/results/<result:result_id>/content")(sources.retrieve_result_content)
+    # The ids of results are the backends' own, and may be URLs: a slash behind what follows them is
+    # only taken where the rule has one, and may be left out then.
+    blueprint.get(f"{one}/results/<result:result_id>/content/")(sources.retrieve_result_content)
     blueprint.get(f"{one}/http_requests")(sources.list_http_requests)
     blueprint.get(f"{one}/updates")(updates.list_research_updates)
     blueprint.post(f"{one}/updates")(updates.create_research_update)

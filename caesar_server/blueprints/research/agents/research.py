@@ -22,6 +22,7 @@ from caesar_server.blueprints.research.sources import asked_format, source_text,
 from caesar_server.blueprints.research.updates import note_update
 from caesar_server.contract.events import ResultFound
 from caesar_server.web.access.repeats import fingerprint
+from caesar_server.store.base import Job
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.limiting.limits import open_stream
 from caesar_server.web.limiting.quotas import quota_of_caller, standing_headers
@@ -82,12 +83,10 @@ def retrieve_agent_result(job_id: str, result_id: str) -> Response:
     wanted = asked_format(sole_values(request.args, "format"))
     with_highlights = asked_flag("with_highlights")
     job = own_job(job_id)
-    result = next((one for one in read_view(job).results if one.id == result_id), None)
-    if result is None:
-        raise nothing_here()
+    result = _result(job, result_id)
     body = _shown(result)
     del body["id"]
-    stored = stored_source(job, result_id) if wanted or with_highlights else None
+    stored = stored_source(job, result.id) if wanted or with_highlights else None
     if with_highlights:
         text = source_text(stored, "markdown")
         found = [] if text is None else highlights(text, query_of(job.request))
@@ -98,6 +97,19 @@ def retrieve_agent_result(job_id: str, result_id: str) -> Response:
 
 
 def create_agent_update(job_id: str) -> Response:
+def _result(job: Job, result_id: str) -> ResultFound:
+    """Return a result of a job.
+
+    :param result_id: from the end of a path, where a slash need not be the id's.
+    :raises NotFoundError: if there is none of this id.
+    """
+    found = {one.id: one for one in read_view(job).results}
+    result = found.get(result_id) or found.get(result_id.removesuffix("/"))
+    if result is None:
+        raise nothing_here()
+    return result
+
+
     """``POST /agents/research/{id}/updates``: steer a running job."""
     job = own_job(job_id)
     call = load_agent_update(read_json_object(request), refuse_unknown=_refuses_unknown())
