@@ -161,4 +161,4 @@ def _render_store_error(error: StoreError) -> Response:
 
 def _render_unexpected(error: Exception) -> Response:
     logger.error("unexpected error, request %s", incoming().request_id, exc_info=error)
-    return render_error(UNEXPECTED)
+    return render_error(UNEXPECTED, started=incoming().begun)

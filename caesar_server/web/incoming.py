@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from flask import Request, request
 from werkzeug.datastructures import MultiDict
 
+from caesar_server.errors import ValidationFailedError
 from caesar_server.web.access.caller import ANYBODY, NO_LIMITS, Caller
 from caesar_server.web.access.keys import KeyLimits
 
@@ -25,6 +26,7 @@ class IncomingRequest(Request):
     :ivar limits: what its key may do.
     :ivar place: where it is counted, or None.
     :ivar window: how its key stands after it was counted, or None.
+    :ivar begun: whether a job was begun for it: to repeat the request then costs twice.
     :ivar version: the version of the API in which the answer is rendered, if a view has noted one.
     """
 
@@ -33,6 +35,7 @@ class IncomingRequest(Request):
     limits: KeyLimits = NO_LIMITS
     place: Place | None = None
     window: Window | None = None
+    begun: bool = False
     version: Version | None = None
 
     @cached_property

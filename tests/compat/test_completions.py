@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from caesar_server.blueprints.compat.rendering.chunks import CompletionWire
 from caesar_server.contract import (
     BackendUnavailableError,
     ChoiceFinished,
@@ -226,6 +227,21 @@ def test_a_delay_is_told_in_seconds_and_milliseconds(make_client):
 def test_a_failure_after_work_has_begun_is_not_to_be_retried(make_client):
     events = [StatusChanged("searching"), Failed(BackendUnavailableError("down").info())]
     assert post(make_client(events)).headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_answer_that_cannot_be_rendered_is_not_to_be_retried(
+    make_client, monkeypatch, caplog, durable
+):
+    def no_choice(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(CompletionWire, "_whole_choice", no_choice)
+    events = [ContentDelta("x"), ChoiceFinished(), Completed()]
+    reply = post(make_client(events, capabilities={"durable": durable}))
+    assert (reply.status_code, reply.json["error"]["code"]) == (500, "internal_error")
+    assert reply.headers["x-should-retry"] == "false"
+    assert "ZeroDivisionError: secret" in caplog.text
 
 
 def test_a_breach_of_the_contract_is_a_500_without_details(make_client, caplog):

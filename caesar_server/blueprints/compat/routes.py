@@ -225,6 +225,7 @@ def _inline_records(parts: Services, job: Job, backend: Backend) -> Generator[Re
     quota, forwarded = quota_of_caller(), parts.forwarded(request)
     records = parts.runner.run_inline(job, quota=quota, forwarded=forwarded, backend=backend)
     first = next(records)
+    incoming().begun = True
     # Not before: a client that has left already would cancel a job that is not there.
     end_watch = parts.watch.watch(
         client_socket(request.environ), lambda: parts.runner.cancel(job.id)
@@ -276,10 +277,14 @@ def _follow(parts: Services, job: Job, backend: Backend | None, *, is_new: bool)
     if not is_new:
         return parts.runner.follow_stored(job)
     quota = quota_of_caller()
+    following: Following
     if job.detached:
-        return parts.runner.submit(job, quota=quota)
-    forwarded = parts.forwarded(request)
-    return parts.runner.follow(job, quota=quota, forwarded=forwarded, backend=backend)
+        following = parts.runner.submit(job, quota=quota)
+    else:
+        forwarded = parts.forwarded(request)
+        following = parts.runner.follow(job, quota=quota, forwarded=forwarded, backend=backend)
+    incoming().begun = True
+    return following
 
 
 def _stream(
