@@ -217,6 +217,18 @@ def test_a_request_without_a_host_is_refused(gunicorn):
     assert (reply.status, reply.error["code"]) == (403, "host_not_allowed")
 
 
+@pytest.mark.parametrize("asked", ["GET /healthz", "OPTIONS /", "GET /compat/models"])
+def test_http_1_0_needs_no_host(gunicorn, asked):
+    # HAProxy's checks are such; a web page's request never is
+    assert gunicorn.ask(f"{asked} HTTP/1.0\r\n\r\n".encode()).status in (200, 404)
+
+
+@pytest.mark.parametrize("host", ["", "evil.example"])
+def test_http_1_0_with_another_host_is_refused(gunicorn, host):
+    reply = gunicorn.ask(f"GET /compat/models HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+    assert (reply.status, reply.error["code"]) == (403, "host_not_allowed")
+
+
 def test_names_with_underscores_are_left_out_or_refused(gunicorn):
     reply = gunicorn.ask(get("/compat/models", "X_Request_Id: evil"))
     assert reply.headers["x-request-id"] != "evil"

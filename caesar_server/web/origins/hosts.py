@@ -3,13 +3,17 @@
 A server without keys on a loopback address is open to every program of the machine, and a web page
 could reach it by pointing a name of its own at 127.0.0.1 (DNS rebinding).  Its requests carry that
 name in ``Host``: so only loopback names are answered there, and only callers on this machine.
+
+HTTP/1.0 has no ``Host``, and programs that look whether the server is there (HAProxy's checks) send
+none.  They are answered: a browser always sends one, and speaks a later HTTP.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
+from typing import Any
 
 from flask import Flask
 
@@ -48,6 +52,11 @@ def _name(header: str) -> str:
     """Return the name in a ``Host`` header without port and final dot; empty if it is malformed."""
     found = _HOST.fullmatch(header.strip().lower())
     return found[1].removesuffix(".") if found else ""
+
+
+def _can_name_none(environ: Mapping[str, Any]) -> bool:
+    """Return whether a request has no ``Host`` and, being HTTP/1.0, needs none (RFC 9112, 3.2)."""
+    return "HTTP_HOST" not in environ and environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
 
 
 def _check_caller(settings: Settings, address: str | None) -> None:
@@ -90,7 +99,7 @@ def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
         elif not settings.allowed_hosts:
             return
         host = environ.get("HTTP_HOST", "")
-        if not may_answer(host):
+        if not may_answer(host) and not _can_name_none(environ):
             raise ForbiddenHostError(
                 f"Host {host[:100]!r} is not answered here; "
                 "the operator can add it to the setting allowed_hosts"
