@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from flask import Flask
@@ -108,7 +109,9 @@ def test_every_operation_says_what_it_does_and_what_may_go_wrong(document) -> No
 def test_it_names_server_version_licence_and_key(document) -> None:
     assert document["info"]["version"] == caesar_server.__version__
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
-    assert document["servers"] == [{"url": "/", "description": "This server"}]
+    (server,) = document["servers"]
+    for base in ("http://127.0.0.1:8000", "https://site.example/under/caesar"):
+        assert urljoin(f"{base}/openapi.json", server["url"]).rstrip("/") == base
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     # Either none or a key.
     assert document["security"] == [{}, {"bearer": []}]

@@ -178,7 +178,8 @@ def _new_spec(surfaces: Iterable[Surface]) -> APISpec:
         openapi_version="3.1.1",
         plugins=[plugin],
         info=_INFO,
-        servers=[{"url": "/", "description": "This server"}],
+        # Relative to where the document was found, or what a proxy puts before it would be lost.
+        servers=[{"url": "./", "description": "This server"}],
         tags=[{"name": one.tag, "description": one.description} for one in surfaces],
         # An empty requirement makes the other one optional.
         security=[{}, {"bearer": []}],
