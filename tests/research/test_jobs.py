@@ -266,6 +266,22 @@ def test_a_compat_answer_is_a_research_job(serve, stream) -> None:
     assert served.get("/research")["data"][0]["id"] == job_id
 
 
+def test_a_stream_that_goes_on_is_shown_as_running(serve) -> None:
+    gate = Gate()
+    served = serve([gate, ContentDelta("a"), ChoiceFinished(), Completed()])
+    asked = {"model": "m", "prompt": "Why?", "stream": True}
+    stream = served.client.post("/compat/completions", json=asked)
+    gate.wait_until_reached()
+    (job,) = served.get("/research")["data"]
+    assert (job["status"], job["content"]) == ("researching", None)
+    assert served.get(f"/agents/research/{job['id']}")["status"] == "researching"
+    refused = served.client.post(f"/research/{job['id']}/chat", json={"content": "And?"})
+    assert "not completed but researching" in refused.json["error"]
+    gate.open()
+    assert stream.data.endswith(b"data: [DONE]\n\n")
+    assert served.get(f"/research/{job['id']}")["status"] == "completed"
+
+
 def test_a_job_that_runs_can_be_cancelled(serve) -> None:
     gate = Gate()
     served = serve([ContentDelta("half"), gate])

@@ -16,17 +16,18 @@ from caesar_server.blueprints.research.rendering.objects import (
     created_object,
     result_object,
     sound,
+    status_of,
 )
 from caesar_server.blueprints.research.schemas import load_agent_research, load_agent_update
 from caesar_server.blueprints.research.sources import asked_format, source_text, stored_source
 from caesar_server.blueprints.research.updates import note_update
 from caesar_server.contract.events import ResultFound
-from caesar_server.web.access.repeats import fingerprint
 from caesar_server.store.base import Job
+from caesar_server.web.access.repeats import fingerprint
 from caesar_server.web.bodies import read_json_object
+from caesar_server.web.incoming import sole_values
 from caesar_server.web.limiting.limits import open_stream
 from caesar_server.web.limiting.quotas import quota_of_caller, standing_headers
-from caesar_server.web.incoming import sole_values
 from caesar_server.web.services import services
 
 
@@ -53,7 +54,7 @@ def retrieve_agent_research(job_id: str) -> Response:
     """``GET /agents/research/{id}``: how a job stands, and its answer."""
     view = read_view(own_job(job_id))
     body: dict[str, Any] = {
-        "status": view.job.status,
+        "status": status_of(view.job),
         "query": sound(query_of(view.job.request)),
         "content": None if view.content is None else sound(view.content),
     }
@@ -96,7 +97,6 @@ def retrieve_agent_result(job_id: str, result_id: str) -> Response:
     return jsonify(body)
 
 
-def create_agent_update(job_id: str) -> Response:
 def _result(job: Job, result_id: str) -> ResultFound:
     """Return a result of a job.
 
@@ -110,6 +110,7 @@ def _result(job: Job, result_id: str) -> ResultFound:
     return result
 
 
+def create_agent_update(job_id: str) -> Response:
     """``POST /agents/research/{id}/updates``: steer a running job."""
     job = own_job(job_id)
     call = load_agent_update(read_json_object(request), refuse_unknown=_refuses_unknown())

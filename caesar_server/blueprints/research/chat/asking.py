@@ -10,6 +10,7 @@ from caesar_server.blueprints.research.chat.background import follow_up_request
 from caesar_server.blueprints.research.chat.framing import ChatFraming
 from caesar_server.blueprints.research.chat.messages import Message
 from caesar_server.blueprints.research.found import nothing_here, own_job
+from caesar_server.blueprints.research.rendering.objects import status_of
 from caesar_server.blueprints.research.schemas import load_chat
 from caesar_server.errors import ValidationFailedError
 from caesar_server.jobs.runner import new_job
@@ -93,5 +94,5 @@ def _check_completed(parent: Job) -> None:
             "The job has failed: there is no answer to ask about; begin another job"
         )
     raise ValidationFailedError(
-        f"The job is not completed but {parent.status}: ask about its answer once there is one"
+        f"The job is not completed but {status_of(parent)}: ask about its answer once there is one"
     )

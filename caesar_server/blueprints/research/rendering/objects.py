@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from caesar_server.blueprints.research.rendering.folding import JobView, query_of
-from caesar_server.contract.events import ResultFound
+from caesar_server.contract.events import ResultFound, Status
 from caesar_server.contract.text import WholeCharacters
 from caesar_server.store.base import Job
 from caesar_server.web.timestamps import timestamp
@@ -28,7 +28,7 @@ def research_object(view: JobView, now: float) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": job.id,
         "created_at": timestamp(job.created_at),
-        "status": job.status,
+        "status": status_of(job),
         "query": sound(query_of(job.request)),
         "reasoning_loops_consumed": job.loops,
         "running_time": running_time(job, now),
@@ -41,6 +41,16 @@ def research_object(view: JobView, now: float) -> dict[str, Any]:
     if view.error is not None:
         body["error"] = sound(view.error.message)
     return body
+
+
+def status_of(job: Job) -> Status:
+    """Return how a job stands.
+
+    One that ends with its client never waits, but what it does is stored at its end.
+    """
+    if job.detached or job.status != "queued":
+        return job.status
+    return "researching"
 
 
 def result_object(result: ResultFound) -> dict[str, Any]:
