@@ -61,8 +61,13 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     announce(settings, f"Serving on {url} (default backend: {registry.default})")
 
     def read_again() -> Settings:
+        # multiprocessing is not for the start to wait for
+        from caesar_server.cli.plugins.apart import wrong_options_apart
+
         again = read_settings(config, given)
         _check(again, reload)
+        if not reload and (problems := wrong_options_apart(again)):
+            raise SettingsError(map(again.locate, problems))
         # perhaps another one: without tables no new worker would begin, and the old ones go
         _prepare_store(again)
         return again.settings

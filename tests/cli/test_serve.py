@@ -16,6 +16,8 @@ from click.testing import CliRunner
 
 from caesar_server.cli import main
 from caesar_server.cli.gunicorn_options import bind_address, gunicorn_options
+from caesar_server.cli.plugins.apart import wrong_options_apart
+from caesar_server.cli.startup import read_settings
 from caesar_server.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +131,60 @@ def test_a_hangup_with_settings_that_do_not_fit_leaves_the_server_as_it_was(star
     server.wait_for(r"Worker exiting")
     assert answer(server.url) == "Hello"
     assert server.stop() == 0
+
+
+WRONG_OPTIONS = """
+[backends.hello]
+greting = "Hi"
+[models.twice]
+backend = "hello"
+options = {times = 10}
+"""
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_hangup_with_options_that_do_not_fit_leaves_the_server_as_it_was(
+    start, folder, installed
+) -> None:
+    if installed:
+        info = folder / "hello-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(
+            "[caesar_server.backends]\nhello = hello:HelloBackend\n"
+        )
+    named = ("--default-backend", "hello") if installed else SERVE[-2:]
+    server = start(*SERVE[:-2], *named)
+    assert answer(server.url) == "Hello"
+    settings = folder / "caesar-server.toml"
+    settings.write_text(WRONG_OPTIONS)
+    server.process.send_signal(signal.SIGHUP)
+    kept = r"the settings stay as they were: file .*caesar-server.toml: "
+    server.wait_for(kept + r"backends.hello.greting: unknown")
+    server.wait_for(kept + r"models.twice.options.times: expected 1 to 9, got 10")
+    server.wait_for(r"Worker exiting")
+    assert answer(server.url) == "Hello"
+    settings.write_text('[backends.hello]\ngreeting = "Hi"\n')
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"(?s)(Worker exiting.*){2}")
+    assert answer(server.url) == "Hi"
+    assert server.stop() == 0
+    assert "were not checked" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("importing", "words"),
+    [("import time; time.sleep(600)", "that took 0.1 s"), ("import os; os._exit(0)", "ended the")],
+)
+def test_a_check_of_options_that_comes_to_no_end_refuses_nothing(
+    folder, monkeypatch, caplog, importing, words
+) -> None:
+    (folder / "stuck.py").write_text(importing)
+    (folder / "caesar-server.toml").write_text("[backends.stuck]\nx = 1\n")
+    monkeypatch.chdir(folder)
+    loaded = read_settings(None, {"extra_backends": ("stuck=stuck:Stuck",)})
+    assert wrong_options_apart(loaded, patience_s=0.1 if "sleep" in importing else 60) == []
+    assert words in caplog.text
 
 
 def test_a_hangup_makes_the_tables_of_another_store(start, folder) -> None:
