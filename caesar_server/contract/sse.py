@@ -22,10 +22,11 @@ _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 
 
 def frame(body: Mapping[str, Any]) -> bytes:
-    """Return ``body`` as one frame; NaN and infinity, which JSON does not have, become null.
+    """Return ``body`` as one frame.
 
-    Only ASCII is written, since some readers split lines at U+2028 or U+0085, and lone surrogates
-    have no UTF-8 form.
+    NaN and infinity, which JSON does not have, become null.  Half a character becomes U+FFFD, for
+    strict readers refuse it; two halves that belong together become the character.  Only ASCII is
+    written, since some readers split lines at U+2028 or U+0085.
     """
     return b"data: " + ascii_json(body) + b"\n\n"
 
@@ -36,8 +37,18 @@ def ascii_json(body: Mapping[str, Any] | str) -> bytes:
     try:
         data = msgspec.json.encode(body)
     except UnicodeEncodeError:  # a lone surrogate
-        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        data = msgspec.json.encode(_whole(body))
     return data if data.isascii() else _NOT_ASCII.sub(_escaped, data)
+
+
+def _whole(body: Mapping[str, Any] | str) -> Any:
+    """Return ``body`` without half a character anywhere in it."""
+    units = json.dumps(body, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+    return json.loads(units.decode("utf-16-le", "replace"), parse_constant=_null)
+
+
+def _null(name: str) -> None:
+    """Return what stands in JSON for a number that it does not have."""
 
 
 def _escaped(found: re.Match[bytes]) -> bytes:

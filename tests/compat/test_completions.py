@@ -124,6 +124,22 @@ def test_a_backend_that_counts_nothing_gets_its_words_counted(make_client):
     }
 
 
+def test_no_probability_is_above_one(make_client):
+    token = LogprobToken("a", 1e-7, (TopLogprob("a", 1e-7), TopLogprob("b\ud800", -2.0)))
+    events = [ContentDelta("a", logprobs=(token,)), ChoiceFinished(), Completed()]
+    client = make_client(events, capabilities={"logprobs": True})
+    shown = post(client, logprobs=2).json["choices"][0]["logprobs"]
+    assert (shown["token_logprobs"], shown["top_logprobs"]) == (
+        [0.0],
+        [{"a": 0.0, "b\ufffd": -2.0}],
+    )
+    chat = {"model": "m", "messages": [{"role": "user", "content": "p"}], "logprobs": True}
+    (told,) = client.post("/v1/chat/completions", json=chat).json["choices"][0]["logprobs"][
+        "content"
+    ]
+    assert (told["logprob"], [top["logprob"] for top in told["top_logprobs"]]) == (0.0, [0.0, -2.0])
+
+
 def test_logprobs_are_four_parallel_arrays_over_the_whole_text(make_client):
     first = LogprobToken("Pa", None)
     second = LogprobToken("ris", -0.5, (TopLogprob("ris", -0.5), TopLogprob("ul", -2.0)))

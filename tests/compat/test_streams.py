@@ -56,6 +56,37 @@ def test_the_framing_is_plain_data_lines_and_done(make_client):
         assert b"\n" not in block
 
 
+@pytest.mark.parametrize("path", ["/compat/completions", "/compat/chat/completions"])
+def test_a_character_that_the_backend_cuts_is_whole_at_the_client(make_client, caplog, path):
+    cut = [
+        ContentDelta("good \u00e9", 1),
+        ContentDelta("a\ud83d"),
+        ContentDelta("\ud83d", 1),
+        ContentDelta("\ude00b\ud83d"),
+        ContentDelta("c\ud83d"),
+        ContentDelta("\ud83d", channel="reasoning"),
+        ContentDelta("\ude00", channel="reasoning"),
+        ChoiceFinished(0),
+        ChoiceFinished(1),
+        Completed(),
+    ]
+    client = make_client(cut)
+    asked = {"model": "m", "prompt": "p", "messages": [{"role": "user", "content": "p"}], "n": 2}
+    streamed = client.post(path, json={**asked, "stream": True})
+    logged = [one for one in caplog.records if "within a character" in one.message]
+    assert len(logged) == 1
+    chunks = decode_frames(streamed.data)
+    assert chunks[0]["id"] in logged[0].message
+    texts = {0: "", 1: ""}
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        texts[choice["index"]] += choice.get("text") or choice.get("delta", {}).get("content", "")
+    assert texts == {0: "a\U0001f600b\ufffdc\ufffd", 1: "good \u00e9\ufffd"}
+    whole = client.post(path, json=asked).json["choices"]
+    assert [one.get("text") or one["message"]["content"] for one in whole] == [*texts.values()]
+    if "chat" in path:
+        assert whole[0]["message"]["reasoning_content"] == "\U0001f600"
+
+
 def test_every_chunk_is_whole_and_has_the_same_identity(make_client):
     chunks = decode_frames(stream(make_client(ANSWER)).data)
     assert len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}) == 1

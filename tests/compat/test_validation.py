@@ -458,7 +458,7 @@ def test_a_body_over_the_limit_is_413(make_client):
     assert "1024" in reply.json["error"]["message"]
 
 
-def test_text_that_has_no_utf8_form_survives(make_client):
+def test_text_that_has_no_utf8_form_is_answered_with_text_that_has(make_client):
     def answer(request):
         yield ContentDelta(request.prompts[0])
         yield ChoiceFinished()
@@ -470,7 +470,7 @@ def test_text_that_has_no_utf8_form_survives(make_client):
         raw = body[:-1] + stream + b"}"
         reply = client.post("/compat/completions", data=raw, content_type="application/json")
         assert reply.status_code == 200
-        assert b"\\ud800 \\u0000 \\u2028" in reply.data
+        assert b"\\ufffd \\u0000 \\u2028" in reply.data
 
 
 @pytest.mark.parametrize(

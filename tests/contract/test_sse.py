@@ -126,9 +126,20 @@ def test_a_frame_reads_back_equal(values: Callable[[Any], SearchStrategy[Any]]) 
         assert raw.index(b"\n") == len(raw) - 2
         assert b"\r" not in raw
         (event,) = decode(raw + HEARTBEAT, size=size)
-        assert json.loads(event.data) == body
+        assert json.loads(event.data) == whole(body)
 
     check()
+
+
+def whole(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for each lone surrogate."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [whole(item) for item in value]
+    if isinstance(value, dict):
+        return {whole(key): whole(item) for key, item in value.items()}
+    return value
 
 
 def test_a_frame_has_no_line_break_lookalikes() -> None:
@@ -136,10 +147,18 @@ def test_a_frame_has_no_line_break_lookalikes() -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("text", ["", "\u00e9"])
+@pytest.mark.parametrize("text", ["", "\u00e9", "\ud800"])
 def test_what_json_does_not_have_becomes_null(number: float, text: str) -> None:
     (event,) = decode(frame({"text": text, "x": number}))
-    assert json.loads(event.data) == {"text": text, "x": None}
+    assert json.loads(event.data) == {"text": whole(text), "x": None}
+
+
+def test_two_halves_become_a_character_and_numbers_stay_as_they_are() -> None:
+    body = {"\udc00": ["a\ud83d\ude00\\ud83d", 2**70, 0.1, {"x": "\ud83d"}, True, None]}
+    (event,) = decode(frame(body))
+    assert json.loads(event.data) == {
+        "\ufffd": ["a\U0001f600\\ud83d", 2**70, 0.1, {"x": "\ufffd"}, True, None]
+    }
 
 
 def test_the_fixed_frames_are_what_clients_look_for() -> None:

@@ -142,7 +142,8 @@ def _answer(
             show_progress=parts.settings.stream_progress,
         )
     )
-    answer = Answer(call.request, resolved.backend.capabilities, parts.settings.compat_usage)
+    able, usage = resolved.backend.capabilities, parts.settings.compat_usage
+    answer = Answer(call.request, able, usage, job.id)
     if call.stream:
         return _stream(parts, job, resolved.backend, answer, wire, is_new=is_new)
     headers: dict[str, str] = {}

@@ -6,6 +6,7 @@ stream and a JSON body cannot differ.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +33,9 @@ from caesar_server.contract.events import (
     UsageCounted,
 )
 from caesar_server.contract.request import ChatRequest, CompletionRequest
-from caesar_server.contract.text import count_words
+from caesar_server.contract.text import WholeCharacters, count_words
+
+logger = logging.getLogger(__name__)
 
 
 class TextsPiece(NamedTuple):
@@ -93,8 +96,12 @@ _CITATION = re.compile(r"\[(\d{1,9})\]")
 class Answer:
     """Turns the events of one job into pieces.  Not safe for threads.
 
+    A backend that cuts within a character, against the contract, does not reach the client with
+    it: of the text of a choice and of its reasoning a half waits for the other one.
+
     :param request: as the client sent it.
     :param usage: ``zero`` shows no tokens, as the hosted service does.
+    :param job_id: names the job in the log.
     """
 
     def __init__(
@@ -102,7 +109,9 @@ class Answer:
         request: CompletionRequest | ChatRequest,
         capabilities: Capabilities,
         usage: Literal["counted", "zero"],
+        job_id: str = "",
     ) -> None:
+        self._job_id = job_id
         self._request = request
         self._channel = text_channel(request, capabilities)
         self._usage_mode = usage
@@ -111,6 +120,8 @@ class Answer:
         self._status = "queued"
         self._results: dict[str, ResultFound] = {}
         self._texts: defaultdict[int, list[str]] = defaultdict(list)
+        #: What puts characters together, by choice and whether it is reasoning, where one was cut.
+        self._cut: dict[tuple[int, bool], WholeCharacters] = {}
 
     def pieces(self, events: Iterable[Event]) -> Iterator[Piece]:
         """Yield what ``events`` add to the answer.
@@ -129,21 +140,44 @@ class Answer:
             ):
                 if event.choice != choice:
                     if texts:
-                        yield self._plain(choice, texts)
+                        yield from self._plain(choice, texts)
                         texts = []
                     choice = event.choice
                 texts.append(event.text)
                 continue
             if texts:
-                yield self._plain(choice, texts)
+                yield from self._plain(choice, texts)
                 texts = []
             yield from self._others(event)
         if texts:
-            yield self._plain(choice, texts)
+            yield from self._plain(choice, texts)
 
-    def _plain(self, choice: int, texts: Sequence[str]) -> TextsPiece:
+    def _plain(self, choice: int, texts: Sequence[str]) -> Sequence[TextsPiece]:
+        if self._cut or not _has_whole_characters("".join(texts)):
+            texts = [whole for text in texts if (whole := self._whole(choice, text))]
+            if not texts:
+                return ()
         self._texts[choice] += texts
-        return TextsPiece(choice, texts)
+        return (TextsPiece(choice, texts),)
+
+    def _whole(self, choice: int, text: str, *, reasoning: bool = False) -> str:
+        """Return the characters of ``text`` that are complete, with a half that waited."""
+        place = (choice, reasoning)
+        if place not in self._cut:
+            if _has_whole_characters(text):
+                return text
+            if not self._cut:
+                logger.warning("job %s: the backend cut its text within a character", self._job_id)
+            self._cut[place] = WholeCharacters()
+        return self._cut[place].feed(text)
+
+    def _rest(self, choice: int) -> Iterator[Piece]:
+        """Yield what stands for a half whose other one never came."""
+        if (choice, True) in self._cut and (half := self._cut[choice, True].finish()):
+            yield TextPiece(choice, half, reasoning=True)
+        if (choice, False) in self._cut and (half := self._cut[choice, False].finish()):
+            self._texts[choice].append(half)
+            yield TextsPiece(choice, (half,))
 
     def _others(self, event: Event) -> Sequence[Piece]:
         """Return what an event adds that is more than text."""
@@ -152,8 +186,13 @@ class Answer:
                 return self._delta(event)
             case ChoiceFinished():
                 finish = FinishPiece(event.choice, event.reason)
+                rest = tuple(self._rest(event.choice)) if self._cut else ()
                 cited = self._references(event.choice)
-                return (TextsPiece(event.choice, (cited,)), finish) if cited else (finish,)
+                return (
+                    (*rest, TextsPiece(event.choice, (cited,)), finish)
+                    if cited
+                    else (*rest, finish)
+                )
             case StatusChanged():
                 self._status = event.status
                 shown = event.status != "queued"
@@ -177,10 +216,12 @@ class Answer:
 
     def _delta(self, event: ContentDelta) -> Sequence[Piece]:
         if event.channel == "reasoning":
-            return (TextPiece(event.choice, event.text, reasoning=True),)
+            text = self._whole(event.choice, event.text, reasoning=True)
+            return (TextPiece(event.choice, text, reasoning=True),)
         if event.channel == self._channel and (event.text or event.logprobs):
-            self._texts[event.choice].append(event.text)
-            return (TextPiece(event.choice, event.text, event.logprobs),)
+            text = self._whole(event.choice, event.text)
+            self._texts[event.choice].append(text)
+            return (TextPiece(event.choice, text, event.logprobs),)
         return ()
 
     def _references(self, choice: int) -> str:
@@ -203,6 +244,16 @@ class Answer:
             return UsagePiece(self._counted[0], self._counted[1])
         words = sum(count_words("".join(parts)) for parts in self._texts.values())
         return UsagePiece(count_prompt_words(self._request), words)
+
+
+def _has_whole_characters(text: str) -> bool:
+    if text.isascii():  # as a rule, and known at once
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def text_channel(request: CompletionRequest | ChatRequest, capabilities: Capabilities) -> Channel:

@@ -308,8 +308,13 @@ def chat_logprobs(tokens: Sequence[LogprobToken] | None) -> Json | None:
 
 
 def _finite(logprob: float | None) -> float | None:
-    """Return what JSON can carry: OpenAI's API writes -9999 for what is out of the question."""
-    return logprob if logprob is None or math.isfinite(logprob) else -9999.0
+    """Return what clients can read: OpenAI's API writes -9999 for what is out of the question.
+
+    No probability is above 1, but rounding makes some backends say so of what is certain.
+    """
+    if logprob is None:
+        return None
+    return min(logprob, 0.0) if math.isfinite(logprob) else -9999.0
 
 
 def _chat_token(token: str, logprob: float | None) -> Json:

@@ -55,7 +55,7 @@ class Frames:
         data = sse.ascii_json(joined)
         if data.count(_BETWEEN_JSON) == between:
             return before + data.replace(_BETWEEN_JSON, b'"' + after + before + b'"') + after
-        # one of them has it, or a lone surrogate, for which it is escaped
+        # one of them has it
         return b"".join([before + sse.ascii_json(text) + after for text in texts])
 
     def _ends_of(self, choice: int) -> tuple[bytes, bytes]:
