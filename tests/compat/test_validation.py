@@ -50,7 +50,7 @@ def chat(client: Any, **body: Any) -> Any:
 @pytest.mark.parametrize(
     ("field", "low", "high"),
     [
-        ("max_tokens", 1, None),
+        ("max_tokens", 1, 2**63 - 1),
         ("n", 1, 128),
         ("logprobs", 0, 5),
         ("best_of", 1, 20),
@@ -69,14 +69,51 @@ def test_bounds_are_accepted_at_the_edge_and_refused_beyond(make_client, field, 
 
     client = make_client(answer_all, capabilities={"best_of": True, "logprobs": True})
     step = 1 if isinstance(low, int) and field not in ("temperature", "top_p") else 0.001
-    edges = [low] if high is None else [low, high]
-    for value in edges:
+    for value in (low, high):
         assert post(client, **{field: value}).status_code == 200, value
-    beyond = [low - step] + ([] if high is None else [high + step])
-    for value in beyond:
+    for value in (low - step, high + step):
         reply = post(client, **{field: value})
         assert (reply.status_code, reply.json["error"]["param"]) == (400, field), value
         assert repr(value) in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("value", [2**63, 10**400, 1e308])
+def test_no_count_is_beyond_64_bits(client, field, value):
+    reply = chat(client, **{field: value})
+    assert (reply.status_code, reply.json["error"]["param"]) == (400, field)
+    assert len(reply.data) < 300
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "most"),
+    [
+        # each chunk of a stream repeats it
+        ({"model": "m" * 1025}, "model", "1024 characters"),
+        ({"metadata": {"model": "m" * 1025}}, "metadata.model", "1024 characters"),
+        (
+            {"metadata": {"collection_ids": ["c"] * 1001}},
+            "metadata.collection_ids",
+            "1000 items",
+        ),
+        (
+            {"metadata": {"excluded_domains": ["a.example"] * 1001}},
+            "metadata.excluded_domains",
+            "1000 items",
+        ),
+    ],
+)
+def test_what_costs_more_than_its_size_is_bounded(client, body, param, most):
+    for reply in (post(client, **body), chat(client, **body)):
+        assert (reply.status_code, reply.json["error"]["param"]) == (400, param)
+        assert f"{param}: expected at most {most}, got 1" in reply.json["error"]["message"]
+
+
+def test_files_in_messages_are_bounded_before_they_are_looked_up(client):
+    parts = [{"type": "file", "file": {"file_id": f"f{number}"}} for number in range(1001)]
+    reply = chat(client, messages=[{"role": "user", "content": parts}])
+    assert (reply.status_code, reply.json["error"]["param"]) == (400, "messages")
+    assert reply.json["error"]["message"] == "messages: expected at most 1000 files, got 1001"
 
 
 @pytest.mark.parametrize(

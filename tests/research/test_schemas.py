@@ -212,7 +212,7 @@ def test_a_wrong_type_further_in_is_told_with_its_path(body, path) -> None:
         ),
         (
             {"answers": [{"question_id": "a", "selected_option": -1}]},
-            "answers[0].selected_option: expected an integer of at least 0, got -1",
+            "answers[0].selected_option: expected an integer from 0 to 1000, got -1",
         ),
     ],
 )

@@ -7,7 +7,16 @@ from typing import Any
 from marshmallow import EXCLUDE, post_load
 
 from caesar_server.contract.request import ResearchParameters
-from caesar_server.web.fields import Array, Boolean, Integer, NullIsAbsent, Text, means
+from caesar_server.web.fields import (
+    MAX_ITEMS,
+    Array,
+    Boolean,
+    Integer,
+    ModelName,
+    NullIsAbsent,
+    Text,
+    means,
+)
 
 
 class StreamOptionsSchema(NullIsAbsent):
@@ -66,6 +75,7 @@ class MetadataSchema(NullIsAbsent):
     exclude_social = Boolean(coerce=True, metadata=means("Leave social media out.", default=False))
     excluded_domains = Array(
         Text(min_length=1),
+        max_items=MAX_ITEMS,
         metadata=means("Leave these domains and their subdomains out.", examples=[["example.com"]]),
     )
     system_prompt = Text(
@@ -74,9 +84,11 @@ class MetadataSchema(NullIsAbsent):
             examples=["Answer in three bullet points."],
         )
     )
-    model = Text(min_length=1, metadata=means("Which model writes the answer."))
+    model = ModelName(metadata=means("Which model writes the answer."))
     collection_ids = Array(
-        Text(min_length=1), metadata=means("Collections whose files to ground the answer on.")
+        Text(min_length=1),
+        max_items=MAX_ITEMS,
+        metadata=means("Collections whose files to ground the answer on."),
     )
 
     @post_load

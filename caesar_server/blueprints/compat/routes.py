@@ -35,6 +35,7 @@ from caesar_server.web.access.auth import caller
 from caesar_server.web.access.repeats import fingerprint, is_repeat
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
+from caesar_server.web.fields import MAX_ITEMS
 from caesar_server.web.framework.responses import json_response
 from caesar_server.web.gone import client_socket
 from caesar_server.web.incoming import incoming
@@ -214,6 +215,10 @@ def _check_files(parts: Services, asked: ChatRequest) -> None:
         for place, part in enumerate(message.parts)
         if part.file_id is not None
     ]
+    if len(named) > MAX_ITEMS:
+        raise ValidationFailedError(
+            f"messages: expected at most {MAX_ITEMS} files, got {len(named)}", param="messages"
+        )
     parts.files.check(
         caller().account,
         [file_id for file_id, _ in named],

@@ -30,9 +30,11 @@ from caesar_server.errors import (
     ValidationFailedError,
 )
 from caesar_server.web.fields import (
+    MAX_INTEGER,
     Array,
     Boolean,
     Integer,
+    ModelName,
     NullIsAbsent,
     Number,
     Object,
@@ -82,9 +84,8 @@ class GenerationSchema(NullIsAbsent):
         "n",
     )
 
-    model = Text(
+    model = ModelName(
         required=True,
-        min_length=1,
         metadata=means(
             "Which backend answers: a name that `GET /compat/models` lists, or any other for the "
             "default backend.",
@@ -92,7 +93,9 @@ class GenerationSchema(NullIsAbsent):
         ),
     )
     max_tokens = Integer(
-        low=1, metadata=means("The most tokens to generate for a choice.", examples=[150])
+        low=1,
+        high=MAX_INTEGER,
+        metadata=means("The most tokens to generate for a choice.", examples=[150]),
     )
     temperature = Number(
         low=0, high=2, metadata=means("Sampling temperature.", default=1, examples=[0.7])
@@ -112,8 +115,8 @@ class GenerationSchema(NullIsAbsent):
         metadata=means("Token id to what is added to its logit.", examples=[{"50256": -100}])
     )
     seed = Integer(
-        low=-(2**63),
-        high=2**63 - 1,
+        low=-MAX_INTEGER - 1,
+        high=MAX_INTEGER,
         metadata=means("Same seed and request, same text, where a backend can.", examples=[42]),
     )
     stop = Stop(
@@ -225,7 +228,9 @@ class ChatSchema(GenerationSchema):
             examples=[[{"role": "user", "content": "What is new in quantum computing?"}]],
         ),
     )
-    max_completion_tokens = Integer(low=1, metadata=means("The newer name of `max_tokens`."))
+    max_completion_tokens = Integer(
+        low=1, high=MAX_INTEGER, metadata=means("The newer name of `max_tokens`.")
+    )
     logprobs = Boolean(
         load_default=False, metadata=means("Return the log probability of each token.")
     )

@@ -21,9 +21,11 @@ from caesar_server.blueprints.research.incoming.calls import (
 from caesar_server.blueprints.research.incoming.domains import Domain
 from caesar_server.contract.request import ResearchParameters
 from caesar_server.web.fields import (
+    MAX_ITEMS,
     Array,
     Boolean,
     Integer,
+    ModelName,
     NullIsAbsent,
     Text,
     load_object,
@@ -31,7 +33,6 @@ from caesar_server.web.fields import (
 )
 
 __all__ = [
-    "MAX_ITEMS",
     "AgentResearchSchema",
     "AgentUpdateSchema",
     "Answer",
@@ -51,9 +52,6 @@ __all__ = [
     "load_research",
     "load_update",
 ]
-
-#: The most entries of any list in a body.
-MAX_ITEMS = 1000
 
 #: Fields of a body with their names in the contract; ``auto`` overrides them all.
 _CHOSEN_BY_AUTO = {
@@ -94,7 +92,9 @@ class AnswerSchema(_BodySchema):
     """An answer to a question of a brainstorm session."""
 
     question_id = Text(required=True, min_length=1, metadata=means("Which question."))
-    selected_option = Integer(low=0, metadata=means("The chosen option, counted from 0."))
+    selected_option = Integer(
+        low=0, high=MAX_ITEMS, metadata=means("The chosen option, counted from 0.")
+    )
     custom_text = Text(metadata=means("An answer in own words; it counts if there are both."))
     answer = Text(metadata=means("Another name of `custom_text`.", deprecated=True))
 
@@ -175,7 +175,7 @@ class ResearchSchema(AgentResearchSchema):
             examples=["Answer in three bullet points."],
         )
     )
-    model = Text(min_length=1, metadata=means("Which model writes the answer."))
+    model = ModelName(metadata=means("Which model writes the answer."))
     brainstorm_session_id = Text(
         min_length=1, metadata=means("The session whose questions `answers` answers.")
     )

@@ -1,9 +1,12 @@
 """marshmallow fields for JSON: strict about types, clear about what was expected."""
 
 from caesar_server.web.fields.json_types import (
+    MAX_INTEGER,
+    MAX_ITEMS,
     Array,
     Boolean,
     Integer,
+    ModelName,
     Number,
     Object,
     Text,
@@ -22,9 +25,12 @@ from caesar_server.web.fields.problems import (
 from caesar_server.web.fields.schema import NullIsAbsent, means
 
 __all__ = [
+    "MAX_INTEGER",
+    "MAX_ITEMS",
     "Array",
     "Boolean",
     "Integer",
+    "ModelName",
     "NullIsAbsent",
     "Number",
     "Object",

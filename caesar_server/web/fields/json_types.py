@@ -16,6 +16,11 @@ from marshmallow import ValidationError, fields
 from caesar_server.web.fields import json_schemas
 from caesar_server.web.fields.problems import wrong, wrong_type
 
+#: The most entries of a list of ids, domains and the like.
+MAX_ITEMS = 1000
+#: The most that 64 bits hold: more than any count, and what databases and other servers can read.
+MAX_INTEGER = 2**63 - 1
+
 _VISIBLE = re.compile(r"\S")
 
 
@@ -94,24 +99,45 @@ class Text(fields.String):
     """A JSON string.
 
     :param min_length: characters.
+    :param max_length: characters, or None.
     :param visible: refuse one that is empty or all spaces.
     """
 
-    def __init__(self, *, min_length: int = 0, visible: bool = False, **kw: Any) -> None:
+    def __init__(
+        self,
+        *,
+        min_length: int = 0,
+        max_length: int | None = None,
+        visible: bool = False,
+        **kw: Any,
+    ) -> None:
         schema: dict[str, Any] = {"minLength": min_length} if min_length else {}
+        if max_length is not None:
+            schema["maxLength"] = max_length
         if visible:
             schema["pattern"] = _VISIBLE.pattern
         super().__init__(metadata=described(kw, schema), **kw)
-        self.min_length, self.visible = min_length, visible
+        self.min_length, self.max_length, self.visible = min_length, max_length, visible
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> str:
         if not isinstance(value, str):
             raise wrong_type("a string", value)
         if len(value) < self.min_length:
             raise wrong("a non-empty string", value)
+        if self.max_length is not None and len(value) > self.max_length:
+            raise ValidationError(
+                f"expected at most {self.max_length} characters, got {len(value)}"
+            )
         if self.visible and not _VISIBLE.search(value):
             raise wrong("a string that is not blank", value)
         return value
+
+
+class ModelName(Text):
+    """The name of a model, which may be a path.  Each chunk of a stream repeats it."""
+
+    def __init__(self, **kw: Any) -> None:
+        super().__init__(min_length=1, max_length=1024, **kw)
 
 
 class Object(fields.Dict):
