@@ -140,6 +140,19 @@ def test_no_probability_is_above_one(make_client):
     assert (told["logprob"], [top["logprob"] for top in told["top_logprobs"]]) == (0.0, [0.0, -2.0])
 
 
+def test_of_alternatives_with_the_same_text_the_best_is_shown(make_client):
+    # tokens that are parts of characters have no text of their own
+    top = (TopLogprob("\ufffd", -0.5), TopLogprob("a", -1.0), TopLogprob("\ufffd", -7.0))
+    events = [
+        ContentDelta("a", logprobs=(LogprobToken("a", -1.0, top),)),
+        ChoiceFinished(),
+        Completed(),
+    ]
+    client = make_client(events, capabilities={"logprobs": True})
+    (shown,) = post(client, logprobs=3).json["choices"][0]["logprobs"]["top_logprobs"]
+    assert shown == {"\ufffd": -0.5, "a": -1.0}
+
+
 def test_logprobs_are_four_parallel_arrays_over_the_whole_text(make_client):
     first = LogprobToken("Pa", None)
     second = LogprobToken("ris", -0.5, (TopLogprob("ris", -0.5), TopLogprob("ul", -2.0)))

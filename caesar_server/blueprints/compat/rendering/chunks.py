@@ -282,13 +282,18 @@ def completion_logprobs(tokens: Sequence[LogprobToken] | None, offset: int) -> J
         "tokens": [token.token for token in tokens],
         "token_logprobs": [_finite(token.logprob) for token in tokens],
         "top_logprobs": [
-            None
-            if token.logprob is None
-            else {top.token: _finite(top.logprob) for top in token.top}
-            for token in tokens
+            None if token.logprob is None else _alternatives(token) for token in tokens
         ],
         "text_offset": offsets,
     }
+
+
+def _alternatives(token: LogprobToken) -> dict[str, float | None]:
+    """Return the alternatives by their text; of two with the same, such as U+FFFD, the better."""
+    found: dict[str, float | None] = {}
+    for top in token.top:
+        found.setdefault(top.token, _finite(top.logprob))
+    return found
 
 
 def chat_logprobs(tokens: Sequence[LogprobToken] | None) -> Json | None:
