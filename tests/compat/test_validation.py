@@ -276,6 +276,7 @@ def test_response_format_is_an_object(client, call):
     assert call(client, response_format="json").json["error"]["param"] == "response_format"
 
 
+REFUSED = {"type": "refusal", "refusal": "I will not."}
 MESSAGE = {"role": "user", "content": "q"}
 STREAMED = {"stream": True, "stream_options": {"include_usage": True, "x": 1}}
 PARTS = [
@@ -534,11 +535,27 @@ def test_text_that_has_no_utf8_form_is_answered_with_text_that_has(make_client):
             "messages[0].content[0].file",
         ),
         ([{"role": "user", "content": "x", "name": 5}], "messages[0].name"),
+        ([{"role": "tool", "content": [REFUSED]}], "messages[0].content[0].type"),
+        (
+            [{"role": "assistant", "content": [{"type": "refusal"}]}],
+            "messages[0].content[0].refusal",
+        ),
     ],
 )
 def test_wrong_messages_name_their_place(client, messages, param):
     reply = chat(client, messages=messages)
     assert (reply.status_code, reply.json["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("unknown_fields", ["reject", "ignore"])
+def test_what_was_refused_before_is_part_of_the_chat(make_client, unknown_fields):
+    seen = []
+    client = make_client(
+        lambda request: (seen.append(request), *ANSWER)[1:], unknown_fields=unknown_fields
+    )
+    said = {"role": "assistant", "content": [{"type": "text", "text": "Well."}, REFUSED]}
+    assert chat(client, messages=[MESSAGE, said, MESSAGE]).status_code == 200
+    assert seen[0].messages[1].text == "Well.\nI will not."
 
 
 def test_top_logprobs_need_logprobs(client):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Json = Mapping[str, Any]
@@ -53,6 +53,11 @@ _TEXT_PART: Json = {
     "required": ["type", "text"],
     "properties": {"type": {"type": "string", "const": "text"}, "text": {"type": "string"}},
 }
+_REFUSAL_PART: Json = {
+    "type": "object",
+    "required": ["type", "refusal"],
+    "properties": {"type": {"type": "string", "const": "refusal"}, "refusal": {"type": "string"}},
+}
 _FILE_ID: Json = {
     "type": "string",
     "minLength": 1,
@@ -77,38 +82,47 @@ FILE_PART: Json = {
         },
     },
 }
-_CONTENT: tuple[Json, ...] = (
-    {"type": "string"},
-    {
-        "type": "array",
-        "items": {"oneOf": [_TEXT_PART, FILE_PART]},
-        "minItems": 1,
-        "description": "Parts: texts and files.",
-    },
-)
-_NAME: Json = {"type": ["string", "null"]}
+_TEXT: Json = {"type": "string"}
+_PARTS: Json = {
+    "type": "array",
+    "items": {"oneOf": [_TEXT_PART, FILE_PART]},
+    "minItems": 1,
+    "description": "Parts: texts and files.",
+}
+_SAID_PARTS: Json = {
+    **_PARTS,
+    "items": {"oneOf": [_TEXT_PART, FILE_PART, _REFUSAL_PART]},
+    "description": "Parts: texts, files and refusals.",
+}
+
+
+def _message(
+    description: str, roles: Sequence[str], *contents: Json, required: Sequence[str]
+) -> Json:
+    return {
+        "type": "object",
+        "description": description,
+        "required": list(required),
+        "properties": {
+            "role": {"type": "string", "enum": list(roles)},
+            "content": {"oneOf": list(contents)},
+            "name": {"type": ["string", "null"]},
+        },
+    }
+
+
+_NULL: Json = {"type": "null"}
+_SAID = "What was said before; other members, as `tool_calls`, are kept."
 MESSAGE: Json = {
     "oneOf": [
-        {
-            "type": "object",
-            "description": "What the answer must heed.",
-            "required": ["role", "content"],
-            "properties": {
-                "role": {"type": "string", "enum": ["system", "developer", "user"]},
-                "content": {"oneOf": list(_CONTENT)},
-                "name": _NAME,
-            },
-        },
-        {
-            "type": "object",
-            "description": "What was answered before; other members, as `tool_calls`, are kept.",
-            "required": ["role"],
-            "properties": {
-                "role": {"type": "string", "enum": ["assistant", "tool", "function"]},
-                "content": {"oneOf": [*_CONTENT, {"type": "null"}]},
-                "name": _NAME,
-            },
-        },
+        _message(
+            "What the answer must heed.",
+            ("system", "developer", "user"),
+            *(_TEXT, _PARTS),
+            required=("role", "content"),
+        ),
+        _message(_SAID, ("assistant",), _TEXT, _SAID_PARTS, _NULL, required=("role",)),
+        _message(_SAID, ("tool", "function"), _TEXT, _PARTS, _NULL, required=("role",)),
     ]
 }
 #: Among the messages of a chat one must be the user's.

@@ -19,7 +19,7 @@ MESSAGE_MEMBERS = frozenset(
         *("tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"),
     }
 )
-PART_MEMBERS = frozenset({"type", "text", "file"})
+PART_MEMBERS = frozenset({"type", "text", "file", "refusal"})
 _FILE_KEYS = ("file_id", "fileData", "file_data")
 FILE_MEMBERS = frozenset({*_FILE_KEYS, "filename"})
 #: Far more than an id has; base64 has more.
@@ -58,24 +58,25 @@ def _parts(content: Any, role: str) -> tuple[Part, ...]:
     if not isinstance(content, list) or not content:
         problem = wrong("a string or a non-empty array of parts", content)
         raise ValidationError({"content": problem.messages})
-    return tuple(_part(part, index) for index, part in enumerate(content))
+    return tuple(_part(part, index, role) for index, part in enumerate(content))
 
 
-def _part(part: Any, index: int) -> Part:
+def _part(part: Any, index: int, role: str) -> Part:
     try:
-        return _read_part(part)
+        return _read_part(part, role)
     except ValidationError as error:
         raise ValidationError({"content": {index: error.messages}}) from None
 
 
-def _read_part(part: Any) -> Part:
+def _read_part(part: Any, role: str) -> Part:
     if not isinstance(part, dict):
         raise wrong("an object with a type", part)
     kind = part.get("type")
-    if kind == "text":
-        text = part.get("text")
+    # what was refused before is what was said before
+    if kind == "text" or (kind == "refusal" and role == "assistant"):
+        text = part.get(kind)
         if not isinstance(text, str):
-            raise ValidationError({"text": wrong("a string", text).messages})
+            raise ValidationError({kind: wrong("a string", text).messages})
         return Part(text=text)
     if kind == "file":
         return _file_part(part.get("file"))

@@ -14,7 +14,7 @@ from caesar_server.blueprints.compat.nested_schemas import StreamOptionsSchema
 from caesar_server.web.errors import printable
 
 _MAX_CHARS = 200
-_PART_TYPES = ("text", "file")
+_PART_TYPES = ("text", "file", "refusal")
 _STREAM_OPTIONS_MEMBERS = frozenset(StreamOptionsSchema().fields)
 
 
