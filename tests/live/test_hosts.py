@@ -84,6 +84,14 @@ def test_many_answers_at_once_are_each_their_own(start):
     assert len({body["id"] for _, body in answers}) == 30
 
 
+@on_every_host
+def test_http_1_0_needs_no_host(start):
+    server = start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert sock.makefile("rb").readline().split()[1] == b"200"
+
+
 @on_granian
 def test_granian_ends_streams_with_a_last_frame_and_closes_the_backends(start, read):
     server = start(*GRACE)

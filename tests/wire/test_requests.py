@@ -223,9 +223,8 @@ def test_http_1_0_needs_no_host(gunicorn, asked):
     assert gunicorn.ask(f"{asked} HTTP/1.0\r\n\r\n".encode()).status in (200, 404)
 
 
-@pytest.mark.parametrize("host", ["", "evil.example"])
-def test_http_1_0_with_another_host_is_refused(gunicorn, host):
-    reply = gunicorn.ask(f"GET /compat/models HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+def test_http_1_0_with_another_host_is_refused(gunicorn):
+    reply = gunicorn.ask(b"GET /compat/models HTTP/1.0\r\nHost: evil.example\r\n\r\n")
     assert (reply.status, reply.error["code"]) == (403, "host_not_allowed")
 
 

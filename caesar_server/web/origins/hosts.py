@@ -11,9 +11,8 @@ none.  They are answered: a browser always sends one, and speaks a later HTTP.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import Any
 
 from flask import Flask
 
@@ -25,6 +24,8 @@ from caesar_server.web.incoming import incoming
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:/@?#\s]+)(?::[0-9]{1,5})?")
 #: So many callers and names are remembered with what became of them.
 _REMEMBERED = 64
+#: HTTP/1.0, as gunicorn and granian call it.
+_HOSTLESS = ("HTTP/1.0", "HTTP/1")
 _LOOPBACK_NAMES = ("localhost", ".localhost", "127.0.0.1", "[::1]")
 
 
@@ -52,11 +53,6 @@ def _name(header: str) -> str:
     """Return the name in a ``Host`` header without port and final dot; empty if it is malformed."""
     found = _HOST.fullmatch(header.strip().lower())
     return found[1].removesuffix(".") if found else ""
-
-
-def _can_name_none(environ: Mapping[str, Any]) -> bool:
-    """Return whether a request has no ``Host`` and, being HTTP/1.0, needs none (RFC 9112, 3.2)."""
-    return "HTTP_HOST" not in environ and environ.get("SERVER_PROTOCOL") == "HTTP/1.0"
 
 
 def _check_caller(settings: Settings, address: str | None) -> None:
@@ -99,7 +95,7 @@ def register(app: Flask, settings: Settings, keyring: Keyring) -> None:
         elif not settings.allowed_hosts:
             return
         host = environ.get("HTTP_HOST", "")
-        if not may_answer(host) and not _can_name_none(environ):
+        if not may_answer(host) and (host or environ.get("SERVER_PROTOCOL") not in _HOSTLESS):
             raise ForbiddenHostError(
                 f"Host {host[:100]!r} is not answered here; "
                 "the operator can add it to the setting allowed_hosts"
