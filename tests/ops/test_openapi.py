@@ -109,12 +109,16 @@ def test_every_operation_says_what_it_does_and_what_may_go_wrong(document) -> No
 def test_it_names_server_version_licence_and_key(document) -> None:
     assert document["info"]["version"] == caesar_server.__version__
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
-    (server,) = document["servers"]
-    for base in ("http://127.0.0.1:8000", "https://site.example/under/caesar"):
-        assert urljoin(f"{base}/openapi.json", server["url"]).rstrip("/") == base
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     # Either none or a key.
     assert document["security"] == [{}, {"bearer": []}]
+
+
+@pytest.mark.parametrize("path", ["openapi.json", "openapi.json/"])
+def test_it_names_the_server_relative_to_itself(app: Flask, path: str) -> None:
+    (server,) = app.test_client().get(f"/{path}").json["servers"]
+    for base in ("http://127.0.0.1:8000", "https://site.example/under/caesar"):
+        assert urljoin(f"{base}/{path}", server["url"]).rstrip("/") == base
 
 
 @pytest.mark.parametrize("name", REQUESTS)

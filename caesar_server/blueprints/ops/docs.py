@@ -52,7 +52,11 @@ class DocsViews:
 
     def show_openapi(self) -> Response:
         """``GET /openapi.json``: an OpenAPI 3.1 document."""
-        return jsonify(self._description.document(current_app))
+        document = self._description.document(current_app)
+        if request.path.endswith("/"):
+            (server,) = document["servers"]
+            document = {**document, "servers": [{**server, "url": "../"}]}
+        return jsonify(document)
 
     def show_docs(self) -> Response:
         """``GET /docs``: the same as a page."""
