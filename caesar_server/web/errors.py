@@ -30,6 +30,9 @@ from caesar_server.web.observing.exchange import note_code
 
 logger = logging.getLogger(__name__)
 
+#: The longest wait that clients are told of: JavaScript's timers count milliseconds in 32 bits, and
+#: what is beyond that fires at once.
+_MOST_WAIT_S = (2**31 - 1) // 1000
 #: When to try again what a store refused: it is locked, full or not reached, and seldom for long.
 _STORE_BACK_S = 5.0
 _NO_FILES = "The server cannot store files now; try again in a moment"
@@ -114,8 +117,9 @@ def _add_retry_headers(response: Response, info: ErrorInfo, started: bool) -> No
     elif info.transient:
         response.headers["x-should-retry"] = "true"
     if info.retry_after_s is not None:
-        response.headers["Retry-After"] = str(max(0, math.ceil(info.retry_after_s)))
-        response.headers["retry-after-ms"] = str(max(0, math.ceil(info.retry_after_s * 1000)))
+        wait_s = min(max(0.0, info.retry_after_s), _MOST_WAIT_S)
+        response.headers["Retry-After"] = str(math.ceil(wait_s))
+        response.headers["retry-after-ms"] = str(math.ceil(wait_s * 1000))
 
 
 def _render_http_exception(error: HTTPException) -> Response:

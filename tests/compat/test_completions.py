@@ -253,6 +253,14 @@ def test_a_delay_is_told_in_seconds_and_milliseconds(make_client):
     assert (reply.headers["retry-after"], reply.headers["retry-after-ms"]) == ("2", "1500")
 
 
+@pytest.mark.parametrize("wait_s", [2**31, 1e308])
+def test_a_delay_is_one_that_a_timer_can_wait_for(make_client, wait_s):
+    reply = post(make_client([RateLimitedError("slow", retry_after_s=wait_s)]))
+    assert reply.status_code == 429
+    assert reply.headers["retry-after"] == "2147483"
+    assert int(reply.headers["retry-after-ms"]) < 2**31
+
+
 def test_a_failure_after_work_has_begun_is_not_to_be_retried(make_client):
     events = [StatusChanged("searching"), Failed(BackendUnavailableError("down").info())]
     assert post(make_client(events)).headers["x-should-retry"] == "false"
