@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -157,8 +158,8 @@ def _parse(text: str) -> Any:
     except RecursionError:
         raise MalformedBodyError("The body is nested too deeply") from None
     except ValueError as error:
-        # a number of over 4300 digits, or a constant that JSON does not have; what Python says
-        # after a colon is advice for programmers
+        # a number of over 4300 digits or beyond all floats, or a constant that JSON does not have;
+        # what Python says after a colon is advice for programmers
         reason = str(error).partition(":")[0]
         raise MalformedBodyError(f"The body is not valid JSON: {reason}") from None
 
@@ -167,8 +168,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
+def _finite(digits: str) -> float:
+    """Return a number that every program can read and write again, which infinity is not."""
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
 #: Made once; it keeps nothing of what it reads.
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def _json_type(value: Any) -> str:

@@ -122,13 +122,21 @@ def test_of_equal_names_the_last_counts(host, post):
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(b"1e400", 400), (b"-1e400", 400), (b"1e-400", 200), (b"1" + b"0" * 4000, 400), (b"2.0", 200)],
+    [(b"1e300", 400), (b"-1e300", 400), (b"1e-400", 200), (b"1" + b"0" * 4000, 400), (b"2.0", 200)],
 )
 def test_numbers_beyond_all_bounds_are_judged_by_the_field(host, post, number, status):
     reply = host.ask(post(b'{"model": "m", "prompt": "p", "temperature": ' + number + b"}"))
     assert reply.status == status
     if status == 400:
         assert reply.error["param"] == "temperature"
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-1.5e999", b"1" * 400 + b".0"])
+@pytest.mark.parametrize("place", [b'"x": %s', b'"tools": [{"a": %s}]', b'"temperature": %s'])
+def test_a_number_that_only_infinity_is_as_large_as_reaches_no_backend(host, post, number, place):
+    reply = host.ask(post(b'{"model": "m", "prompt": "p", ' + place % number + b"}"))
+    assert (reply.status, reply.error["code"]) == (400, "malformed_body")
+    assert f"the number {number[:40].decode()} is too large" in reply.error["message"]
 
 
 @pytest.mark.parametrize(
