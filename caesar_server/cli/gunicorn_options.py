@@ -59,6 +59,11 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
         "limit_request_line": _MAX_REQUEST_LINE_BYTES,
         "limit_request_fields": _MAX_HEADERS,
         "limit_request_field_size": _MAX_HEADER_BYTES,
+        # A proxy on this machine passes on what its clients send: with SCRIPT_NAME they would reach
+        # paths that it keeps from them, and one that does not fit is a 500 in HTML.
+        "forwarder_headers": "",
+        # one, since several that contradict each other are a 400
+        "secure_scheme_headers": {"X-FORWARDED-PROTO": "https"},
         "max_requests": settings.max_requests,
         # not all workers at once
         "max_requests_jitter": settings.max_requests // 10,

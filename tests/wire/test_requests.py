@@ -233,6 +233,17 @@ def test_names_with_underscores_are_left_out_or_refused(gunicorn):
     assert reply.headers["x-request-id"] != "evil"
 
 
+@pytest.mark.parametrize("path", ["/compat/models", "/x/compat/models"])
+@pytest.mark.parametrize("header", ["SCRIPT_NAME: /x", "PATH_INFO: /compat/models"])
+def test_no_header_makes_another_path_of_the_one_that_is_asked_for(gunicorn, path, header):
+    assert gunicorn.ask(get(path, header)).status == gunicorn.ask(get(path)).status
+
+
+def test_what_proxies_say_of_themselves_makes_no_request_a_bad_one(gunicorn):
+    headers = ("X-Forwarded-Proto: https", "X-Forwarded-Ssl: off", "X-Forwarded-Protocol: http")
+    assert gunicorn.ask(get("/compat/models", *headers)).status == 200
+
+
 def test_http_1_0_gets_a_whole_answer_and_a_closed_connection(gunicorn, post):
     with gunicorn.wire() as wire:
         wire.send(post(GOOD, version="1.0"))
