@@ -11,6 +11,7 @@ from typing import Any
 
 from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import WebsocketMismatch
 
 from caesar_server.contract.errors import BackendError, ErrorInfo
 from caesar_server.errors import (
@@ -145,6 +146,8 @@ def _translated(error: HTTPException) -> ServerError:
         return BodyTooLargeError(f"The body is larger than {request.max_content_length} bytes")
     if error.code == 415:
         return UnsupportedMediaTypeError("Expected Content-Type: application/json")
+    if isinstance(error, WebsocketMismatch):
+        return BadRequestError("WebSockets are not spoken here; streams are server-sent events")
     if error.code is not None and error.code < 500:
         return BadRequestError(error.description or error.name)
     return ServerError(UNEXPECTED.message)

@@ -244,6 +244,13 @@ def test_what_proxies_say_of_themselves_makes_no_request_a_bad_one(gunicorn):
     assert gunicorn.ask(get("/compat/models", *headers)).status == 200
 
 
+def test_a_websocket_is_refused_as_such(gunicorn):
+    asked = get("/compat/models", "Connection: Upgrade", "Upgrade: websocket")
+    reply = gunicorn.ask(asked)
+    assert (reply.status, reply.error["code"]) == (400, "bad_request")
+    assert "WebSockets" in reply.error["message"]
+
+
 def test_http_1_0_gets_a_whole_answer_and_a_closed_connection(gunicorn, post):
     with gunicorn.wire() as wire:
         wire.send(post(GOOD, version="1.0"))
