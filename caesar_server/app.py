@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from caesar_server.jobs.clock import SchedulingClock, SystemClock
 from caesar_server.jobs.context import Observer
 from caesar_server.jobs.detached import JobLimits
 from caesar_server.jobs.files import Files
-from caesar_server.jobs.runner import Runner
+from caesar_server.jobs.runner import Runner, new_id
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings, load_settings
 from caesar_server.store.base import Store
@@ -224,7 +223,7 @@ def _settled(job_id: str) -> None:
 
 
 def _stamps(clock: Clock) -> Callable[[], Stamp]:
-    return lambda: Stamp(str(uuid.uuid4()), clock.time())
+    return lambda: Stamp(new_id(), clock.time())
 
 
 def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:

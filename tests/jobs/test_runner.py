@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,7 +44,7 @@ from caesar_server.errors import (
 )
 from caesar_server.jobs.clock import SystemClock
 from caesar_server.jobs.context import NoMetrics
-from caesar_server.jobs.runner import new_job
+from caesar_server.jobs.runner import new_id, new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
@@ -963,3 +964,13 @@ def test_what_a_backend_raises_is_logged_with_the_job(make_parts, drain, caplog)
     assert events_of(drain(followed)) == [QUEUED, Failed(UNEXPECTED)]
     (record,) = caplog.records
     assert record.job_id == followed.job.id
+
+
+def test_ids_are_uuids_of_chance() -> None:
+    ids = {new_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    for one in ids:
+        read = uuid.UUID(one)
+        assert (str(read), read.version, read.variant) == (one, 4, uuid.RFC_4122)
+    # each place of the variant comes up, and no other digit there
+    assert {one[19] for one in ids} == set("89ab")

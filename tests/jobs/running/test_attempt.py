@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -314,6 +316,29 @@ def test_a_checkpoint_is_stored_with_all_events_before_it_in_one_step(begin, sto
         ]
     assert events_of(store.records("job")) == [QUEUED, *ANSWER]
     assert store.job("job").checkpoint == {"text": "ab"}
+
+
+@both_ways
+def test_a_checkpoint_after_the_end_is_refused(begin, store, detached):
+    contexts: list[Context] = []
+    list(begin([contexts.append, *ANSWER], detached=detached).records())
+    with pytest.raises(RuntimeError, match="after the end of run"):
+        contexts[0].checkpoint({})
+    assert store.job("job").checkpoint is None
+    assert list(contexts[0].updates()) == []
+
+
+@both_ways
+def test_a_run_that_is_over_leaves_nothing_to_the_garbage_collector(begin, detached):
+    attempt = begin(ANSWER, detached=detached)
+    list(attempt.records())
+    gone = weakref.ref(attempt)
+    gc.disable()
+    try:
+        del attempt
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_checkpoint_stays_as_it_was_when_the_backend_goes_on(begin, store):
