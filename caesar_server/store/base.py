@@ -15,6 +15,7 @@ from caesar_server.contract.context import Update
 from caesar_server.contract.events import Event, RequestLogged, SourceStored, Status
 from caesar_server.contract.request import Request, RequestKind
 from caesar_server.store.changes import Changes
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.updates import NumberedUpdate
@@ -46,13 +47,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     :param durable: its backend resumes from a checkpoint.
     :param fingerprint: what a repeat of the same request is known by, or None.
     :param attempt: 0 until somebody has claimed it, then counts the claims.
-    :param released: how many of the attempts gave it back through no fault of the job's; they do
-        not count against it.
+    :param released: attempts that gave it back through no fault of its; they do not count.
     :param owner: the process that runs it, or None while it waits and after its end.
     :param cancel_requested: somebody asked for its cancel; whoever runs it ends it.
     :param last_seq: the number of the last stored record, 0 for none.
     :param checkpoint: the last state that the backend stored, or None.
     :param checkpoint_seq: the number of the last record that was stored before or with it.
+    :param unrepeated: as the :class:`Checkpoint` has it.
     :param error_code: the code of the failure that ended it, or None.
     :param api_version: the API version to show it in unless the reader names another, or None.
     :param parent_id: the job that this one is a follow-up of, or None.
@@ -82,6 +83,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float | None = None
     checkpoint: Mapping[str, Any] | None = None
     checkpoint_seq: int = 0
+    unrepeated: tuple[int, ...] = ()
     error_code: str | None = None
     api_version: str | None = None
     parent_id: str | None = None
@@ -101,8 +103,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 dataclass(init=False, repr=False, eq=False, match_args=False)(Job)  # tells it of the fields alone
 
 
-#: How long a detached job stays after its end, however little room there is: whoever follows it,
-#: perhaps in another process, reads it from the store.
+#: How long a detached job stays after its end at least: whoever follows it reads it from the store.
 LINGER_S = 60.0
 
 
@@ -121,9 +122,9 @@ BULK_EVENTS = (SourceStored, RequestLogged)
 class StoreError(Exception):
     """The store cannot be used: no room, no right to write, no connection, a damaged file.
 
-    The message is a sentence for the operator, without a password.  Nothing of the step that raised
-    it was done; only where the connection to a database was lost during its commit, and did not
-    come back in time, it may have been.  A claim that nobody heard of is given back then.
+    The message is a sentence for the operator, without a password.  Nothing of the step was done;
+    only where the connection to a database was lost during its commit, and did not come back in
+    time, it may have been.  A claim that nobody heard of is given back then.
     """
 
 
@@ -201,7 +202,7 @@ class Store(ABC):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one.
 
@@ -211,7 +212,7 @@ class Store(ABC):
         record.
 
         :param records: numbered from ``last_seq + 1`` without gaps.
-        :param checkpoint: a JSON object; kept as it is now, until another one replaces it.
+        :param checkpoint: kept as it is now, until another one replaces it.
         :raises FencedError: if ``attempt`` or the numbers are not the job's, the attempt was given
             back or has ended: nothing was written.
         :raises UnknownJobError: if the job does not exist.
@@ -224,7 +225,7 @@ class Store(ABC):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Future[None]:
         """Begin an :meth:`append` without waiting until it is stored.
 
@@ -282,8 +283,7 @@ class Store(ABC):
     ) -> Sequence[Job]:
         """Return jobs, the newest first; of equal moments the larger id first.
 
-        :param account: only of this account; None: of all.
-        :param kinds: only of these kinds; None: of all.
+        :param account: only of this account, and ``kinds``: only of these kinds; None: of all.
         :param parent_id: only follow-ups of this job; None: whatever they are.
         :param before: (created_at, id) of the last job of the page before.
         :param offset: so many of what is left are passed over.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from caesar_server.contract.context import Update
 from caesar_server.contract.events import Status
@@ -21,17 +20,18 @@ from caesar_server.store.base import (
     Store,
     UnknownJobError,
 )
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.in_memory.accounts import MemoryAccounts
 from caesar_server.store.in_memory.changes import MemoryChanges, MemoryChanging, MemoryWatchers
 from caesar_server.store.in_memory.indexes import MemoryIndex, fingerprint_of, parent_of
 from caesar_server.store.in_memory.leases import MemoryLeases
 from caesar_server.store.in_memory.selecting import chosen_jobs, chosen_records
+from caesar_server.store.in_memory.sizes import size_of_job
 from caesar_server.store.in_memory.updates import MemoryUpdates
 from caesar_server.store.outcome import advanced, follow_on
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.owned.memory import MemoryOwned
 from caesar_server.store.quotas import LIMITED_KINDS, Quota, Standing
-from caesar_server.store.sizes import size_of_job
 from caesar_server.store.updates import JobEndedError, NumberedUpdate
 
 
@@ -132,17 +132,17 @@ class MemoryStore(Store):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one."""
         # As other stores keep it; the backend may go on changing what it gave.
-        state = None if checkpoint is None else json.loads(json.dumps(checkpoint))
+        kept = None if checkpoint is None else checkpoint.copy()
         with self._changing:
             job = self._get(job_id)
             self._fence(job, attempt)
             if not follow_on(job.last_seq + 1, records):
                 raise FencedError(f"job {job_id} is at seq {job.last_seq}")
-            self._jobs[job_id] = job = advanced(job, records, state)
+            self._jobs[job_id] = job = advanced(job, records, kept)
             self._records[job_id].extend(records)
             if job.finished_at is not None:
                 self._finish(job)

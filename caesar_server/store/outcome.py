@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from caesar_server.contract.events import (
     Completed,
@@ -14,6 +14,7 @@ from caesar_server.contract.events import (
     StatusChanged,
 )
 from caesar_server.store.base import Job, Record
+from caesar_server.store.checkpoints import Checkpoint
 
 #: Numbers of loops are kept up to this one, which every database can hold.
 MOST_LOOPS = 2**31 - 1
@@ -76,17 +77,19 @@ def follow_on(first_seq: int, records: Sequence[Record]) -> bool:
     return True
 
 
-def advanced(job: Job, records: Sequence[Record], checkpoint: Mapping[str, Any] | None) -> Job:
+def advanced(job: Job, records: Sequence[Record], checkpoint: Checkpoint | None) -> Job:
     """Return ``job`` as it stands after ``records``."""
     outcome = outcome_of(records)
     last_seq = job.last_seq + len(records)
+    if checkpoint is not None:
+        job = job.changed(
+            checkpoint=checkpoint.state, checkpoint_seq=last_seq, unrepeated=checkpoint.unrepeated
+        )
     return job.changed(
         status=outcome.status or job.status,
         finished_at=outcome.finished_at,
         error_code=outcome.error_code,
         owner=None if outcome.ended else job.owner,
         last_seq=last_seq,
-        checkpoint=job.checkpoint if checkpoint is None else checkpoint,
-        checkpoint_seq=job.checkpoint_seq if checkpoint is None else last_seq,
         loops=max(job.loops, outcome.loops) if outcome.consumed is None else outcome.consumed,
     )

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -47,6 +47,7 @@ from caesar_server.jobs.context import NoMetrics
 from caesar_server.jobs.runner import new_id, new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.quotas import Quota
 from caesar_server.testing import Gate, scripted_backend
@@ -377,7 +378,7 @@ class FailingStore(MemoryStore):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self._fail("append")
         super().append(job_id, attempt, records, checkpoint=checkpoint)

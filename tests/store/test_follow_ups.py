@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from caesar_server.contract import Completed, ContentDelta
 from caesar_server.contract.context import Update
 from caesar_server.store.base import Job, Record, Store, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.quotas import Quota, QuotaExceededError
 from caesar_server.store.sql.schema import checkpoints, jobs, records, requests, updates
@@ -114,7 +115,9 @@ def test_a_job_is_deleted_with_all_follow_ups_and_no_other_job(
     store.create(new_job("another's", parent_id="other", fingerprint="f"))
     end(store, "chat 1")
     store.claim("chat 2", "me")
-    store.append("chat 2", 1, [Record(1, ENDED, ContentDelta("x"))], checkpoint={"a": 1})
+    store.append(
+        "chat 2", 1, [Record(1, ENDED, ContentDelta("x"))], checkpoint=Checkpoint({"a": 1})
+    )
     store.add_update("chat 2", Update("u", "c"), ENDED)
     store.delete("job")
     assert ids_in(store) == {"other", "another's"}
@@ -141,7 +144,7 @@ def test_of_deleted_follow_ups_no_row_is_left(
     # more than one statement takes
     for n in range(510):
         store.create(new_job(f"{n}", parent_id="job", owner="me", attempt=1), wait=False)
-    store.append("7", 1, [Record(1, ENDED, ContentDelta("x"))], checkpoint={"a": 1})
+    store.append("7", 1, [Record(1, ENDED, ContentDelta("x"))], checkpoint=Checkpoint({"a": 1}))
     store.add_update("7", Update("u", "c"), ENDED)
     store.delete("job")
     assert rows_in(database) == 0

@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 
 from caesar_server.contract import Completed
 from caesar_server.store.base import Job, Record, StoreError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.revisions import upgrade
 from caesar_server.store.sql.store import SqlStore
@@ -46,7 +47,7 @@ def test_a_restart_under_load_loses_nothing_and_nobody_hears_of_it(
             store.create(new_job(id, detached=True))
             job = store.claim(id, "me", attempt=0)
             for seq in range(1, 6):
-                store.append(id, job.attempt, text(seq, 1), checkpoint={"upto": seq})
+                store.append(id, job.attempt, text(seq, 1), checkpoint=Checkpoint({"upto": seq}))
             store.append(id, job.attempt, [Record(6, 1.0, Completed())])
             assert len(store.records(id)) == 6
             acknowledged[number] += 1

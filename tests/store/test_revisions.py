@@ -27,6 +27,7 @@ from caesar_server.contract import (
 from caesar_server.contract.context import Update
 from caesar_server.contract.events import event_to_json
 from caesar_server.store.base import Job, Record, StoreError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.owned.base import OwnedSession
 from caesar_server.store.quotas import Standing
 from caesar_server.store.sql import postgres as postgres_module
@@ -177,7 +178,7 @@ def old(empty: Any, new_job: Callable[..., Job]) -> Any:
     for job in begun:
         store.create(job, wait=False)
     store.create(new_job("ran", created_at=1.0, owner="me", attempt=1))
-    store.append("ran", 1, [], checkpoint={"a": 1})
+    store.append("ran", 1, [], checkpoint=Checkpoint({"a": 1}))
     store.close()
     downgrade(empty, "0001")
     body = encode([(record.created_at, event_to_json(record.event)) for record in RECORDS])

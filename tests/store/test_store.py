@@ -31,6 +31,7 @@ from caesar_server.contract import (
     StatusChanged,
 )
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
@@ -134,7 +135,7 @@ class StoreSuite:
             lambda: store.records("nothing"),
             lambda: store.records("nothing", 5),
             lambda: store.append("nothing", 1, text(1, 1)),
-            lambda: store.append("nothing", 1, [], checkpoint={}),
+            lambda: store.append("nothing", 1, [], checkpoint=Checkpoint({})),
             lambda: store.release("nothing", 1),
             lambda: store.request_cancel("nothing"),
         ):
@@ -152,7 +153,9 @@ class StoreSuite:
 
     def test_a_claim_returns_what_earlier_attempts_stored(self, store):
         store.create(job())
-        store.append("job", store.claim("job", "me").attempt, text(1, 3), checkpoint={"a": 1})
+        store.append(
+            "job", store.claim("job", "me").attempt, text(1, 3), checkpoint=Checkpoint({"a": 1})
+        )
         assert store.claim("job", "me") == job(
             attempt=2, owner="me", last_seq=3, checkpoint={"a": 1}, checkpoint_seq=3
         )
@@ -242,7 +245,7 @@ class StoreSuite:
     def test_a_claimed_job_brings_what_was_stored(self, store):
         store.create(job(detached=True, durable=True, fingerprint="f", timeout_s=1.5))
         store.claim("job", "a")
-        store.append("job", 1, text(1, 2), checkpoint={"a": 1})
+        store.append("job", 1, text(1, 2), checkpoint=Checkpoint({"a": 1}))
         assert store.claim_next("b", ["b"]) == job(
             detached=True,
             durable=True,
@@ -317,7 +320,9 @@ class StoreSuite:
         store.create(job(detached=True))
         store.renew("a", 60)
         store.claim("job", "a")
-        store.append("job", 1, records(1, StatusChanged("searching")), checkpoint={"a": 1})
+        store.append(
+            "job", 1, records(1, StatusChanged("searching")), checkpoint=Checkpoint({"a": 1})
+        )
         store.release("job", 1)
         assert store.waiting(limit=10) == 1
         assert store.job("job") == job(
@@ -418,7 +423,7 @@ class StoreSuite:
     def test_what_is_listed_is_whole(self, store):
         store.create(job(fingerprint="f", account="x", timeout_s=2.0))
         store.claim("job", "me")
-        store.append("job", 1, text(1, 1), checkpoint={"a": 1})
+        store.append("job", 1, text(1, 1), checkpoint=Checkpoint({"a": 1}))
         whole = store.job("job")
         assert list(store.jobs()) == [whole]
         assert store.find("x", "f") == whole
@@ -485,7 +490,9 @@ class StoreSuite:
     def test_nothing_follows_the_end(self, store):
         ended(store, "job")
         self.nothing_changes(store, lambda: store.append("job", 1, text(2, 1)))
-        self.nothing_changes(store, lambda: store.append("job", 1, [], checkpoint={"a": 1}))
+        self.nothing_changes(
+            store, lambda: store.append("job", 1, [], checkpoint=Checkpoint({"a": 1}))
+        )
 
     # prune
 
@@ -674,7 +681,9 @@ class StoreSuite:
         store.claim("job", "me")
         begun = [store.append_soon("job", 1, text(seq, 1)) for seq in range(1, 51)]
         begun.append(store.append_soon("job", 2, text(51, 1)))
-        begun.append(store.append_soon("job", 1, records(51, Completed()), checkpoint={"a": 1}))
+        begun.append(
+            store.append_soon("job", 1, records(51, Completed()), checkpoint=Checkpoint({"a": 1}))
+        )
         assert [one.result(WITHIN_S) for one in begun[:50]] == [None] * 50
         assert isinstance(begun[50].exception(WITHIN_S), FencedError)
         assert begun[51].result(WITHIN_S) is None
@@ -705,7 +714,9 @@ class StoreSuite:
         store.claim("job", "me")
         self.nothing_changes(store, lambda: store.append("job", 1, text(3, 1)))
         self.nothing_changes(store, lambda: store.append("job", 1, records(3, Completed())))
-        self.nothing_changes(store, lambda: store.append("job", 1, [], checkpoint={"a": 1}))
+        self.nothing_changes(
+            store, lambda: store.append("job", 1, [], checkpoint=Checkpoint({"a": 1}))
+        )
         self.nothing_changes(store, lambda: store.append("job", 1, []))
         store.append("job", 2, text(3, 1))
         assert list(store.records("job")) == text(1, 3)
@@ -731,7 +742,9 @@ class StoreSuite:
         store.create(job())
         store.claim("job", "me")
         store.append("job", 1, text(1, 2))
-        self.nothing_changes(store, lambda: store.append("job", 1, appended, checkpoint={"a": 1}))
+        self.nothing_changes(
+            store, lambda: store.append("job", 1, appended, checkpoint=Checkpoint({"a": 1}))
+        )
 
     # what follows from the records
 
@@ -767,13 +780,15 @@ class StoreSuite:
     def test_a_checkpoint_replaces_the_one_before_and_stays_without_another(self, store):
         store.create(job())
         store.claim("job", "me")
-        store.append("job", 1, text(1, 1), checkpoint={"a": 1, "deep": {"er": [1, None, "é"]}})
+        store.append(
+            "job", 1, text(1, 1), checkpoint=Checkpoint({"a": 1, "deep": {"er": [1, None, "é"]}})
+        )
         assert store.job("job").checkpoint == {"a": 1, "deep": {"er": [1, None, "é"]}}
         store.append("job", 1, text(2, 1))
         assert store.job("job").checkpoint == {"a": 1, "deep": {"er": [1, None, "é"]}}
-        store.append("job", 1, [], checkpoint={"b": 2})
+        store.append("job", 1, [], checkpoint=Checkpoint({"b": 2}))
         assert store.job("job").checkpoint == {"b": 2}
-        store.append("job", 1, [], checkpoint={})
+        store.append("job", 1, [], checkpoint=Checkpoint({}))
         assert store.job("job").checkpoint == {}
         assert store.job("job").last_seq == 2
 
@@ -782,17 +797,31 @@ class StoreSuite:
         store.claim("job", "me")
         store.append("job", 1, text(1, 2))
         assert store.job("job").checkpoint_seq == 0
-        store.append("job", 1, [], checkpoint={"a": 1})
+        store.append("job", 1, [], checkpoint=Checkpoint({"a": 1}))
         assert store.job("job").checkpoint_seq == 2
-        store.append("job", 1, text(3, 2), checkpoint={"a": 2})
+        store.append("job", 1, text(3, 2), checkpoint=Checkpoint({"a": 2}))
         store.append("job", 1, text(5, 1))
         assert store.claim("job", "me").checkpoint_seq == 4
+
+    def test_a_checkpoint_tells_what_was_not_repeated_until_the_next_one(self, store):
+        store.create(job())
+        store.claim("job", "me")
+        store.append("job", 1, text(1, 9), checkpoint=Checkpoint({"a": 1}, unrepeated=(3, 7)))
+        assert store.job("job").unrepeated == (3, 7)
+        store.append("job", 1, text(10, 1))
+        claimed = store.claim("job", "another")
+        assert (claimed.checkpoint, claimed.unrepeated) == ({"a": 1}, (3, 7))
+        store.append("job", 2, [], checkpoint=Checkpoint({"a": 1}, unrepeated=(7,)))
+        assert store.job("job").unrepeated == (7,)
+        store.append("job", 2, [], checkpoint=Checkpoint({"a": 1}))
+        job_now = store.job("job")
+        assert (job_now.checkpoint, job_now.unrepeated) == ({"a": 1}, ())
 
     def test_a_checkpoint_is_kept_as_it_was_when_it_was_given(self, store):
         store.create(job())
         store.claim("job", "me")
         state = {"texts": ["a"]}
-        store.append("job", 1, [], checkpoint=state)
+        store.append("job", 1, [], checkpoint=Checkpoint(state))
         state["texts"].append("b")
         assert store.job("job").checkpoint == {"texts": ["a"]}
         assert store.claim("job", "me").checkpoint == {"texts": ["a"]}
@@ -800,10 +829,10 @@ class StoreSuite:
     def test_a_checkpoint_is_json_and_nothing_is_written_if_it_is_not(self, store):
         store.create(job())
         store.claim("job", "me")
-        store.append("job", 1, text(1, 1), checkpoint={"pair": (1, 2)})
+        store.append("job", 1, text(1, 1), checkpoint=Checkpoint({"pair": (1, 2)}))
         assert store.job("job").checkpoint == {"pair": [1, 2]}
         with pytest.raises((TypeError, ValueError)):
-            store.append("job", 1, text(2, 1), checkpoint={"a": object()})
+            store.append("job", 1, text(2, 1), checkpoint=Checkpoint({"a": object()}))
         assert list(store.records("job")) == text(1, 1)
         assert store.job("job").checkpoint == {"pair": [1, 2]}
 
@@ -917,7 +946,9 @@ class StoreSuite:
 
         def write() -> None:
             for number in range(100):
-                store.append("job", 1, text(3 * number + 1, 3), checkpoint={"n": number + 1})
+                store.append(
+                    "job", 1, text(3 * number + 1, 3), checkpoint=Checkpoint({"n": number + 1})
+                )
 
         writing = in_thread(write)
         seen = 0

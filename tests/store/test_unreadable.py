@@ -12,6 +12,7 @@ from sqlalchemy import update
 from caesar_server.contract import Completed, ContentDelta, ProgressNoted, ResultFound, SourceStored
 from caesar_server.contract.context import Update
 from caesar_server.store.base import FencedError, Job, Record, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.sql.rows import request_body
 from caesar_server.store.sql.schema import checkpoints, records, requests, updates
 from caesar_server.store.sql.store import SqlStore
@@ -97,7 +98,7 @@ def test_such_a_job_can_be_ended_and_removed(store, spoil, new_job):
 def test_a_job_that_cannot_be_read_is_left_out_of_lists(store, spoil, new_job, table, caplog):
     for number, id in enumerate(["a", "bad", "c", "d"]):
         store.create(new_job(id, created_at=float(number), owner="gone", attempt=1))
-        store.append(id, 1, [], checkpoint={"at": 1})
+        store.append(id, 1, [], checkpoint=Checkpoint({"at": 1}))
     spoil(table, b"{")
     with pytest.raises(UnreadableRecordError, match="job bad"):
         store.job("bad")

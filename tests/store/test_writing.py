@@ -21,6 +21,7 @@ from caesar_server.contract import (
     ProgressNoted,
 )
 from caesar_server.store.base import FencedError, Job, Record, StoreError, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
@@ -90,7 +91,7 @@ def test_a_step_that_is_fenced_fails_alone(
     store.create(new_job("other", owner="me", attempt=1), wait=False)
     store.create(new_job("mine", model="another"), wait=False)
     before = store.append_soon("mine", 1, text(1, 2))
-    zombie = store.append_soon("other", 2, text(1, 9), checkpoint={"a": 1})
+    zombie = store.append_soon("other", 2, text(1, 9), checkpoint=Checkpoint({"a": 1}))
     nobody = store.append_soon("nothing", 1, text(1, 9))
     after = store.append_soon("other", 1, text(1, 3))
     held.may_go_on.set()
@@ -142,7 +143,7 @@ def test_odd_text_is_kept(database: Any, open_store: OpenStore, new_job: NewJob,
         Record(2, 2.5, ProgressNoted(odd)),
         Record(3, 3.5, Completed({odd: odd})),
     ]
-    store.append("job", 1, records, checkpoint={odd: [odd]})
+    store.append("job", 1, records, checkpoint=Checkpoint({odd: [odd]}))
     assert store.job("job").request == chat
     assert (store.job("job").model, store.job("job").backend_model) == (odd, odd)
     assert store.job("job").checkpoint == {odd: [odd]}
@@ -165,7 +166,7 @@ def test_large_jobs_are_kept_whole(database: Any, open_store: OpenStore, new_job
     request = CompletionRequest(prompts=("p" * 5_000_000,))
     store.create(new_job(request=request, owner="me", attempt=1))
     records = [Record(seq, 1.0, ContentDelta("x" * 2000)) for seq in range(1, 1001)]
-    store.append("job", 1, records, checkpoint={"text": "y" * 3_000_000})
+    store.append("job", 1, records, checkpoint=Checkpoint({"text": "y" * 3_000_000}))
     assert store.job("job").request == request
     assert store.records("job", 990) == records[990:]
     assert len(store.job("job").checkpoint["text"]) == 3_000_000
@@ -274,8 +275,8 @@ def test_each_step_is_done_once_though_its_commit_was_not_heard_of(
 
     lossy(lambda: store.create(new_job(detached=True)))
     assert lossy(lambda: store.claim("job", "me", attempt=0)).attempt == 1
-    lossy(lambda: store.append("job", 1, text(1, 3), checkpoint={"a": 1}))
-    lossy(lambda: store.append("job", 1, [], checkpoint={"a": 2}))
+    lossy(lambda: store.append("job", 1, text(1, 3), checkpoint=Checkpoint({"a": 1})))
+    lossy(lambda: store.append("job", 1, [], checkpoint=Checkpoint({"a": 2})))
     lossy(lambda: store.release("job", 1))
     assert lossy(lambda: store.claim_next("me", ["b"])).attempt == 2
     assert lossy(lambda: store.claim("job", "me")).attempt == 3

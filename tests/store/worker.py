@@ -11,6 +11,7 @@ import time
 from caesar_server.contract import Completed, ContentDelta
 from caesar_server.settings import Settings
 from caesar_server.store.base import FencedError, Job, Record, Store
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.opening import open_store
 
 
@@ -49,7 +50,7 @@ def run(store: Store, job: Job, records: int) -> None:
     while last < records:
         batch = [Record(seq, time.time(), ContentDelta(f"{seq} ")) for seq in (last + 1, last + 2)]
         last += 2
-        store.append(job.id, job.attempt, batch, checkpoint={"upto": last})
+        store.append(job.id, job.attempt, batch, checkpoint=Checkpoint({"upto": last}))
     store.append(job.id, job.attempt, [Record(last + 1, time.time(), Completed())])
 
 

@@ -26,6 +26,7 @@ from caesar_server.jobs.running.run import cancel_info, run_events
 from caesar_server.jobs.running.updates import UpdateReader
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.unreadable import StoreAwayError
 
 
@@ -95,6 +96,8 @@ class Attempt:
         )
         self._updates: UpdateReader | None = None
         self._recorder = self._make_recorder(on_stored or _tell_nobody)
+        #: What an earlier attempt told; None if there is nothing, and until the run begins.
+        self._resumption: Resumption | None = None
         #: Follows the run; whoever made the attempt says when it is over.
         self.tally = observer.begin(job)
 
@@ -197,7 +200,8 @@ class Attempt:
         # the first is the server's own
         if job.last_seq <= 1:
             return None
-        return Resumption(job, self._store.records(job.id)).fresh
+        self._resumption = Resumption(job, self._store.records(job.id))
+        return self._resumption.fresh
 
     def _announced(self, event: Event) -> Record:
         """Return the next record, stored unless that has time."""
@@ -257,8 +261,9 @@ class Attempt:
     def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
         # What is no JSON is the backend's fault, and found before anything is stored.
         state = json.loads(json.dumps(state, allow_nan=False))
+        unrepeated = () if self._resumption is None else self._resumption.unrepeated
         try:
-            self._recorder.save(state)
+            self._recorder.save(Checkpoint(state, unrepeated))
         except (FencedError, UnknownJobError):
             self._stop_for_good()
 

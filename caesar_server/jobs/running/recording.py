@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 from caesar_server.contract.events import ContentDelta
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
+from caesar_server.store.checkpoints import Checkpoint
 
 #: Records of an attached job that wait for its end.  A job may have millions.
 _KEPT_EVENTS = 1024
@@ -47,7 +47,7 @@ class Recorder(ABC):
         """Take the terminal record, and return once all of them are stored; raises likewise."""
 
     @abstractmethod
-    def save(self, checkpoint: Mapping[str, Any] | None = None) -> None:
+    def save(self, checkpoint: Checkpoint | None = None) -> None:
         """Store all that was added, in one step with ``checkpoint``; raises as :meth:`add` does."""
 
 
@@ -76,7 +76,7 @@ class KeptRecorder(Recorder):
         self._unsaved.append(record)
         self.save()
 
-    def save(self, checkpoint: Mapping[str, Any] | None = None) -> None:
+    def save(self, checkpoint: Checkpoint | None = None) -> None:
         """Store all that was added; what could not be stored stays for the next call."""
         if self.lost is not None:
             raise self.lost
@@ -145,7 +145,7 @@ class BatchRecorder(Recorder):
             self._ended = True
         self.save()
 
-    def save(self, checkpoint: Mapping[str, Any] | None = None) -> None:
+    def save(self, checkpoint: Checkpoint | None = None) -> None:
         """Store all that was added."""
         with self._changed:
             self._wait_until_stored()
@@ -177,7 +177,7 @@ class BatchRecorder(Recorder):
             self._call_off = None
             self._consider()
 
-    def _begin(self, checkpoint: Mapping[str, Any] | None) -> None:
+    def _begin(self, checkpoint: Checkpoint | None) -> None:
         """Begin to store what waits; the lock is held."""
         if self._call_off is not None:
             self._call_off()

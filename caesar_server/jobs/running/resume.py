@@ -41,8 +41,9 @@ class Resumption:
 
     A durable backend begins again at its checkpoint and tells its whole text again.  So the text,
     what is known by a name of its own (a result, a source, a loop, the end of a choice) and
-    ``Started`` may have been stored at any time; everything else only after the checkpoint, and
-    each such event is dropped once.
+    ``Started`` may have been stored at any time.  Everything else may have been stored after the
+    checkpoint, or before it by an earlier attempt than the one that made it and had not come as
+    far; each such event is dropped once.
 
     :param job: as it was claimed.
     :param records: all that is stored of it.
@@ -53,17 +54,28 @@ class Resumption:
         self._finished: set[int] = set()
         self._loops: set[int] = set()
         self._results: dict[str, ResultFound] = {}
+        #: What results were before; each is dropped once.
+        self._superseded: list[ResultFound] = []
         #: A hash each: the texts themselves may be large.
         self._sources: set[int] = set()
         self._told: defaultdict[tuple[int, str], _Told] = defaultdict(_Told)
-        #: Further events after the checkpoint, in their order.
-        self._others: list[Event] = []
+        #: Further events that the run may tell again, in their order.
+        self._others: list[Record] = []
+        unrepeated = frozenset(job.unrepeated)
         for record in records:
-            self._note(record.event, after_checkpoint=record.seq > job.checkpoint_seq)
+            beyond = record.seq > job.checkpoint_seq or record.seq in unrepeated
+            self._note(record, may_come=beyond and record.seq > 1)  # the first is the server's own
         for told in self._told.values():
             told.close()
 
-    def _note(self, event: Event, *, after_checkpoint: bool) -> None:
+    @property
+    def unrepeated(self) -> tuple[int, ...]:
+        """What a checkpoint that is made now must say of earlier attempts' records."""
+        # copied in one step: a backend may make one in another thread
+        return tuple(record.seq for record in tuple(self._others))
+
+    def _note(self, record: Record, *, may_come: bool) -> None:
+        event = record.event
         if isinstance(event, ContentDelta):
             told = self._told[event.choice, event.channel]
             told.parts.append(event.text)
@@ -75,11 +87,13 @@ class Resumption:
         elif isinstance(event, LoopFinished):
             self._loops.add(event.loop)
         elif isinstance(event, ResultFound):
+            if event.id in self._results:
+                self._superseded.append(self._results[event.id])
             self._results[event.id] = event
         elif isinstance(event, SourceStored):
             self._sources.add(hash(event))
-        elif after_checkpoint:
-            self._others.append(event)
+        elif may_come:
+            self._others.append(record)
 
     def fresh(self, event: Event) -> Event | None:
         """Return what of ``event`` is new, or None.
@@ -94,8 +108,7 @@ class Resumption:
             self._results[event.id] = event
         elif isinstance(event, Completed):
             self._check_repeated()
-        elif event in self._others:
-            self._others.remove(event)
+        elif self._is_repeated(event):
             return None
         return event
 
@@ -107,9 +120,22 @@ class Resumption:
         if isinstance(event, LoopFinished):
             return event.loop in self._loops
         if isinstance(event, ResultFound):
-            return self._results.get(event.id) == event
+            return self._results.get(event.id) == event or self._was_superseded(event)
         if isinstance(event, SourceStored):
             return hash(event) in self._sources
+        return False
+
+    def _was_superseded(self, event: ResultFound) -> bool:
+        if event not in self._superseded:
+            return False
+        self._superseded.remove(event)
+        return True
+
+    def _is_repeated(self, event: Event) -> bool:
+        for place, record in enumerate(self._others):
+            if record.event == event:
+                del self._others[place]
+                return True
         return False
 
     def _fresh_text(self, event: ContentDelta) -> ContentDelta | None:

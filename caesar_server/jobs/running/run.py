@@ -48,7 +48,9 @@ def run_events(
         # SystemExit and asyncio.CancelledError too: a plugin must not end a thread of the server.
         last = Failed(_error_info(error, context, type(backend).__name__))
     if isinstance(last, Completed):
-        yield from _called_usage(context)
+        for event in _called_usage(context):
+            if fresh is None or fresh(event) is not None:
+                yield event
     yield last
 
 

@@ -13,6 +13,7 @@ from caesar_server.contract.context import Update
 from caesar_server.contract.events import event_from_json, event_to_json
 from caesar_server.contract.request import request_from_json, request_to_json
 from caesar_server.store.base import BULK_EVENTS, Job, Record
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.sql.schema import BULK_ONLY
 from caesar_server.store.unreadable import UnreadableRecordError
 from caesar_server.store.updates import NumberedUpdate
@@ -84,7 +85,7 @@ def job_of(row: Mapping[str, Any], request: bytes, checkpoint: bytes | None) -> 
             model=body["model"],
             backend_model=body["backend_model"],
             request=request_from_json(body["request"]),
-            checkpoint=None if checkpoint is None else decode(checkpoint),
+            **_checkpoint_fields(checkpoint),
             **{name: row[name] for name in FIELDS},
         )
     except _UNREADABLE as error:
@@ -123,12 +124,22 @@ def records_of(job_id: str, first_seq: int, body: bytes, after_seq: int) -> list
         raise _unreadable(job_id, error) from error
 
 
-def checkpoint_body(state: Mapping[str, Any]) -> bytes:
-    """Return a checkpoint as JSON.
+def checkpoint_body(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint as JSON: its state, or an array of that and of what is unrepeated.
 
     :raises TypeError: if it holds something else.
     """
-    return _LENIENT + json.dumps(state).encode("ascii")
+    state, unrepeated = checkpoint.state, checkpoint.unrepeated
+    return _LENIENT + json.dumps([state, unrepeated] if unrepeated else state).encode("ascii")
+
+
+def _checkpoint_fields(body: bytes | None) -> dict[str, Any]:
+    """Return what a body of :func:`checkpoint_body` is of a job."""
+    held = None if body is None else decode(body)
+    if isinstance(held, list):
+        state, unrepeated = held
+        return {"checkpoint": state, "unrepeated": tuple(unrepeated)}
+    return {"checkpoint": held}
 
 
 def encode(value: Any) -> bytes:

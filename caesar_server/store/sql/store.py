@@ -23,6 +23,7 @@ from caesar_server.store.base import (
     UnknownJobError,
 )
 from caesar_server.store.changes import Changes
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.outcome import follow_on, outcome_of
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
@@ -117,7 +118,7 @@ class SqlStore(Store):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one."""
         self.append_soon(job_id, attempt, records, checkpoint=checkpoint).result()
@@ -128,7 +129,7 @@ class SqlStore(Store):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Future[None]:
         """Begin an :meth:`append` without waiting until it is stored."""
         done: Future[None]
@@ -145,7 +146,7 @@ class SqlStore(Store):
         job_id: str,
         attempt: int,
         records: Sequence[Record],
-        checkpoint: Mapping[str, Any] | None,
+        checkpoint: Checkpoint | None,
     ) -> Step:
         rows = record_rows(job_id, records)
         state = None if checkpoint is None else checkpoint_body(checkpoint)

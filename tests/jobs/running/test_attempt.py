@@ -36,6 +36,7 @@ from caesar_server.store.base import (
     StoreError,
     UnknownJobError,
 )
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.unreadable import StoreAwayError
 from caesar_server.testing import FakeClock, Gate, scripted_backend
@@ -68,13 +69,14 @@ class SpyStore(MemoryStore):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure
         super().append(job_id, attempt, records, checkpoint=checkpoint)
-        self.appends.append(Append([record.event for record in records], checkpoint))
+        state = None if checkpoint is None else checkpoint.state
+        self.appends.append(Append([record.event for record in records], state))
 
 
 @pytest.fixture

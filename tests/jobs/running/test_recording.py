@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -19,6 +19,7 @@ from caesar_server.contract import (
 )
 from caesar_server.jobs.running.recording import BatchRecorder, KeptRecorder
 from caesar_server.store.base import FencedError, Job, Record, StoreError
+from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import FakeClock
 
@@ -41,7 +42,7 @@ class SlowStore(MemoryStore):
         attempt: int,
         records: Sequence[Record],
         *,
-        checkpoint: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Future[None]:
         self.sizes.append(len(records))
         self.began.release()
@@ -145,7 +146,7 @@ def test_what_is_no_text_does_not_wait_and_takes_the_text_with_it(recording, sto
 
 def test_a_checkpoint_is_stored_with_what_waits(recording, store):
     recording.add(A, A)
-    recording.batched.save({"text": "aa"})
+    recording.batched.save(Checkpoint({"text": "aa"}))
     job = store.job("job")
     assert (job.last_seq, job.checkpoint, job.checkpoint_seq) == (2, {"text": "aa"}, 2)
 
@@ -196,7 +197,7 @@ def test_after_a_step_that_failed_nothing_is_written(recording, store, clock):
     store.held = True
     recording.add(A, A, A)
     store.finish(StoreError("the disk is full"))
-    for call in (lambda: recording.add(A), lambda: recording.batched.save({"a": 1})):
+    for call in (lambda: recording.add(A), lambda: recording.batched.save(Checkpoint({"a": 1}))):
         with pytest.raises(StoreError, match="disk is full"):
             call()
     clock.advance(1)

@@ -147,6 +147,113 @@ def test_other_events_are_dropped_once_if_they_came_after_the_checkpoint(event):
     assert fresh(stored, [Started(), event, event], checkpoint_seq=3) == [event, event]
 
 
+def test_an_event_of_the_server_is_none_of_the_backends():
+    assert fresh([QUEUED], [QUEUED]) == [QUEUED]
+
+
+def test_what_results_were_before_is_not_told_again():
+    first, second = (ResultFound("r", title, "https://example.org") for title in ("One", "Two"))
+    stored = [QUEUED, first, second]
+    for checkpoint_seq in (0, len(stored)):
+        assert fresh(stored, [first, second], checkpoint_seq) == []
+        assert fresh(stored, [first, second, first], checkpoint_seq) == [first]
+
+
+#: Each kind of event, those without a name also twice the same.
+ALL = [
+    Started(),
+    RESEARCHING,
+    ProgressNoted("reading"),
+    RESEARCHING,
+    RequestLogged("https://e.org"),
+    RequestLogged("https://e.org"),
+    ResultFound("r", "Title", "https://example.org"),
+    SourceStored("r", raw="raw"),
+    LoopFinished(1),
+    UsageCounted(3, 4),
+    ResultFound("r", "Title", "https://example.org", citation_index=1),
+    UsageCounted(3, 4),
+    *deltas("a", "b"),
+    ChoiceFinished(),
+    UsageCounted(3, 4),
+    Completed(),
+]
+
+
+class Attempts:
+    """Attempts at a job whose backend tells :data:`ALL`; what stands in the store meanwhile."""
+
+    def __init__(self) -> None:
+        self.stored: list[Event] = [QUEUED]
+        self._job = Job(
+            id="job",
+            created_at=1.0,
+            model="m",
+            backend="b",
+            request=CompletionRequest(prompts=("p",)),
+        )
+        #: How many of the events are behind the checkpoint.
+        self._done = 0
+
+    def run(self, *, saves: int | None = None, lost: int = len(ALL)) -> None:
+        """Run one.
+
+        :param saves: it stores a checkpoint once it has told so many of the events.
+        :param lost: it is lost once it has told so many.
+        """
+        records = [Record(seq, 1.0, event) for seq, event in enumerate(self.stored, 1)]
+        resumed = Resumption(self._job, records)
+        for number, event in enumerate(ALL[:lost]):
+            if number == saves:
+                self._save(number, resumed)
+            # a backend repeats what is in its checkpoint only if that has a name
+            if number >= self._done or not isinstance(event, UNNAMED):
+                new = resumed.fresh(event)
+                self.stored += [] if new is None else [new]
+        if lost == saves:
+            self._save(lost, resumed)
+
+    def _save(self, number: int, resumed: Resumption) -> None:
+        self._done = number
+        self._job = self._job.changed(
+            checkpoint_seq=len(self.stored), unrepeated=resumed.unrepeated
+        )
+
+
+UNNAMED = (StatusChanged, ProgressNoted, RequestLogged, UsageCounted)
+
+
+@pytest.mark.parametrize("first", range(len(ALL)))
+def test_nothing_is_told_twice_however_often_a_run_is_lost_while_it_repeats(first):
+    """The first two save at any place, and are lost anywhere behind it."""
+    ends = [(saves, lost) for lost in range(len(ALL)) for saves in (*range(lost + 1), None)]
+    for saves in (*range(first + 1), None):
+        for second in ends:
+            if saves is None or second[0] is None or second[0] >= saves:
+                attempts = Attempts()
+                attempts.run(saves=saves, lost=first)
+                attempts.run(saves=second[0], lost=second[1])
+                attempts.run()
+                assert attempts.stored == [QUEUED, *ALL], (saves, first, *second)
+
+
+def test_what_is_never_repeated_hides_nothing_that_comes_later():
+    """What a run tells may depend on the time; then nothing like it ever comes again."""
+    stored = [QUEUED, Started(), ProgressNoted("after 2 s")]
+    job = Job(
+        id="job", created_at=1.0, model="m", backend="b", request=CompletionRequest(prompts=("p",))
+    )
+    records = [Record(seq, 1.0, event) for seq, event in enumerate(stored, 1)]
+    second = Resumption(job, records)
+    for event in (ProgressNoted("after 3 s"), UsageCounted(3, 4)):
+        assert second.fresh(event) == event
+        records.append(Record(len(records) + 1, 1.0, event))
+    saved = job.changed(checkpoint_seq=len(records), unrepeated=second.unrepeated)
+    third = Resumption(saved, records)
+    assert third.fresh(UsageCounted(3, 4)) == UsageCounted(3, 4)
+    assert third.unrepeated == (3,)
+
+
 def test_what_was_never_stored_is_told():
     told = [Started(), RESEARCHING, *deltas("a"), ChoiceFinished(), Completed()]
     assert fresh([QUEUED], told) == told
