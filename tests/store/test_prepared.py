@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +65,25 @@ def test_errors_are_those_of_execute_without_values(connection: Connection) -> N
     assert "secret" not in str(raised.value).split("DETAIL")[0]
     with connection.begin():
         assert rows(connection) == []
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_the_database_never_waits_for_the_rest_of_some_rows(
+    connection: Connection, tmp_path: Path
+) -> None:
+    """Between a statement and its Sync it gives no process up, however long that is stopped."""
+    path = tmp_path / "messages"
+    row = {"account": "a", "month": "2026-11", "loops": 1}
+    with path.open("w") as file, connection.begin():
+        connection.exec_driver_sql("SELECT 1")
+        line: Any = connection.connection.driver_connection.pgconn  # type: ignore[union-attr]
+        line.trace(file.fileno())
+        ADD.run(connection, row, *(row | {"account": name} for name in "bcd"))
+        line.untrace()
+    messages = [line.split("\t") for line in path.read_text().splitlines()]
+    sent = [message[3].split()[0] for message in messages if message[1] == "F"]
+    behind = [after for one, after in pairwise(sent) if one in ("Parse", "Execute")]
+    assert behind == ["Sync"] * (1 + 4)
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)

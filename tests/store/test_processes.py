@@ -7,6 +7,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,8 +19,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import URL
 
-from caesar_server.store.base import Job, Record
+from caesar_server.store.base import Job, Record, StoreError
+from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
 
@@ -196,6 +200,98 @@ def test_a_transaction_of_a_stopped_process_is_ended_by_the_database(
     engine.dispose()
     store.append("job", 2, text(1, 1))
     assert store.job("job").last_seq == 1
+
+
+class StickingProxy:
+    """Between a client and a server: at some point it passes nothing on, as if the client stood.
+
+    :param url: of the server.
+    :param after_bytes: how many it still passes on of what one connection sends, once it is armed.
+    """
+
+    def __init__(self, url: URL, after_bytes: int) -> None:
+        self._server = (url.host or "127.0.0.1", url.port or 5432)
+        self._after_bytes = after_bytes
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets = [self._listener]
+        self._threads = [threading.Thread(target=self._accept, name="test-proxy")]
+        self._threads[0].start()
+        self.url = url.set(host="127.0.0.1", port=self._listener.getsockname()[1])
+        self.armed = False
+        #: Whether it has come to that point.
+        self.sticks = threading.Event()
+
+    def close(self) -> None:
+        """End all connections, and their threads."""
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server)
+            self._sockets += [client, server]
+            for one, other in ((client, server), (server, client)):
+                thread = threading.Thread(
+                    target=self._pass_on, args=(one, other, one is client), name="test-proxy"
+                )
+                self._threads.append(thread)
+                thread.start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket, is_client: bool) -> None:
+        left = self._after_bytes
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                if is_client and self.armed:
+                    other.sendall(data[:left])
+                    left -= len(data)
+                    if left < 0:
+                        self.sticks.set()
+                        while one.recv(65536):  # until the proxy is closed
+                            pass
+                        return
+                else:
+                    other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 9], ids=["the first time", "again"])
+def test_a_process_that_is_stopped_while_it_sends_holds_no_job(
+    postgres: Any,
+    open_store: OpenStore,
+    new_job: NewJob,
+    text: Callable[..., list[Record]],
+    times: int,
+) -> None:
+    """What is large goes out in pieces, and a process may be stopped between any two of them."""
+    store = open_store(postgres)
+    store.create(new_job(detached=True))
+    proxy = StickingProxy(postgres.writing_engine().url, after_bytes=100_000)
+    zombie = open_store(PostgresDatabase(proxy.url), retry_s=0.1)
+    try:
+        zombie.renew("zombie", 0.01)
+        zombie.claim("job", "zombie")
+        for seq in range(1, times):
+            zombie.append("job", 1, text(seq, 1), checkpoint=Checkpoint({"text": "y"}))
+        proxy.armed = True
+        large = Checkpoint({"text": "y" * 3_000_000})
+        late = zombie.append_soon("job", 1, text(times, 1), checkpoint=large)
+        assert proxy.sticks.wait(WITHIN_S)
+        # waits for the row until the database ends the zombie's transaction
+        assert store.claim("job", "heir").attempt == 2
+    finally:
+        proxy.close()
+    with pytest.raises(StoreError):
+        late.result(WITHIN_S)
+    assert store.job("job").last_seq == times - 1
 
 
 def test_changes_of_another_process_are_noticed(

@@ -90,7 +90,10 @@ class PostgresDatabase(Database):
             poolclass=NullPool,
             isolation_level="READ COMMITTED",
             hide_parameters=True,
-            connect_args=self._arguments(),
+            # Prepared at once. Otherwise text and values go out as one order, in pieces if they are
+            # large, and from the first to the last one no time-out of the server counts: a process
+            # that is stopped in between would hold its locks for as long as it lies still.
+            connect_args=self._arguments() | {"prepare_threshold": 0},
         )
 
     def reading_engine(self) -> Engine:

@@ -26,9 +26,9 @@ class Prepared:
         self._by_dialect: dict[str, _Compiled] = {}
 
     def run(self, connection: Connection, *rows: Mapping[str, Any]) -> int:
-        """Run it once for each of ``rows``, which are its values, and return the count of rows.
+        """Run it once for each of ``rows``, which are its values.
 
-        :return: how many rows it has touched, or what the driver says if it ran more than once.
+        :return: how many rows it has touched.
         :raises DBAPIError: as the connection's own ``execute`` does.
         """
         dialect = connection.dialect
@@ -37,12 +37,14 @@ class Prepared:
             compiled = self._by_dialect[dialect.name] = self._compile(dialect)
         driver: Any = connection.connection.driver_connection
         cursor = driver.cursor()
+        count = 0
         try:
-            if len(rows) == 1:
-                cursor.execute(compiled.text, compiled.values(rows[0]))
-            else:
-                cursor.executemany(compiled.text, [compiled.values(row) for row in rows])
-            count: int = cursor.rowcount
+            # Not executemany: psycopg sends the rows one by one, and only after the last that they are
+            # all. Until then no time-out of PostgreSQL counts: a process that is stopped in between
+            # would hold its locks for as long as it lies still.
+            for row in rows:
+                cursor.execute(compiled.text, compiled.values(row))
+                count += cursor.rowcount
         except dialect.loaded_dbapi.Error as error:
             lost = dialect.is_disconnect(error, driver, cursor)
             raise DBAPIError.instance(
