@@ -220,6 +220,9 @@ class DetachedJobs:
             else:
                 # a new job was quicker, or the process began to end meanwhile
                 self._claims.give_back(job, forgiven=True)
+        if self._limits.run_here and self._claims.some_wait():
+            # of other processes too: or new jobs would take each place that becomes free
+            self._some_wait = True
 
     def _may_begin(self) -> bool:
         return self._limits.run_here and self._pool.has_room and not self._leaving

@@ -58,8 +58,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     :param api_version: the API version to show it in unless the reader names another, or None.
     :param parent_id: the job that this one is a follow-up of, or None.
     :param session_id: the brainstorm session that it has used up, or None.
-    :param loops: reasoning loops finished so far: the largest number among its ``LoopFinished``, or
-        what its ``Completed`` says in ``details["loops_consumed"]``.
+    :param loops: that finished: the largest ``LoopFinished``, or its end's ``loops_consumed``.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -135,9 +134,8 @@ class Store(ABC):
     (how far a crash of the machine can, the store says).  Every method may raise
     :class:`StoreError`; one that returns a job or what belongs to it ``UnreadableRecordError``.
 
-    A process that runs jobs has a *lease* under its name, the owner: while it renews it, its jobs
-    are its own.  Once the lease has run out anybody may claim them, which fences the earlier
-    attempt.  Leases are kept on a clock that no change of the time of day moves.
+    A process that runs jobs renews a *lease* under its name, the owner.  Once that has run out
+    anybody may claim them, which fences the earlier attempt.  No change of the time moves a lease.
 
     :cvar shared: whether other processes may have the same jobs.
     """
@@ -238,10 +236,9 @@ class Store(ABC):
         done: Future[None] = Future()
         try:
             self.append(job_id, attempt, records, checkpoint=checkpoint)
+            done.set_result(None)
         except Exception as error:  # noqa: BLE001 - handed on
             done.set_exception(error)
-        else:
-            done.set_result(None)
         return done
 
     @abstractmethod
@@ -332,8 +329,11 @@ class Store(ABC):
         """Return the number of the last stored record of each of these jobs that exists."""
 
     @abstractmethod
-    def waiting(self, *, limit: int) -> int:
-        """Return how many detached jobs have no owner and have not ended, counting to ``limit``."""
+    def waiting(self, *, limit: int, urgent: bool = False) -> int:
+        """Return how many detached jobs have no owner and have not ended, counting to ``limit``.
+
+        :param urgent: does not wait for other reads, however many there are.
+        """
 
     @abstractmethod
     def request_cancel(self, job_id: str) -> Job:

@@ -235,7 +235,7 @@ class MemoryStore(Store):
         with self._lock:
             return {id: self._jobs[id].last_seq for id in job_ids if id in self._jobs}
 
-    def waiting(self, *, limit: int) -> int:
+    def waiting(self, *, limit: int, urgent: bool = False) -> int:
         """Return how many detached jobs have no owner, counting up to ``limit``."""
         with self._lock:
             waiting = (

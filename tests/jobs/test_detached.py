@@ -276,6 +276,32 @@ def test_a_process_that_was_silent_stops_what_is_not_its_any_more(make_process, 
     assert events_of(stores[1].records(followed.job.id)) == [QUEUED]
 
 
+@pytest.mark.parametrize(
+    "left",
+    [{"owner": "gone"}, {"owner": None, "released": 1}, {"owner": None, "attempt": 0}],
+    ids=["lost", "handed back", "new"],
+)
+def test_what_others_have_left_comes_before_what_is_new(
+    make_process, store, drain, eventually, left
+):
+    """A process may always be full, and never so that one of its own jobs must wait."""
+    gate, order = Gate(), []
+
+    def note(context: Context) -> None:
+        order.append(context.job_id)
+
+    parts = make_process([note, gate, *ANSWER], job_limits={"threads": 1})
+    first = parts.follow()
+    gate.wait_until_reached()
+    old = stored_job(store, parts, **left)
+    eventually(lambda: parts.runner._detached._some_wait)
+    gate.open()
+    drain(first)
+    second = parts.follow()
+    drain(second)
+    assert order == [first.job.id, old.id, second.job.id]
+
+
 def test_a_follower_goes_on_with_the_job_in_its_new_process(make_process, stores, drain):
     gate = Gate()
     first = make_process([Started(), gate, *ANSWER[1:]])

@@ -79,6 +79,8 @@ class Claims:
         self._max_attempts = max_attempts
         self._observer = observer
         self._looked_at = 0.0
+        #: Whether lost jobs were seen that this process could go on with.
+        self._some_lost = False
         self.debts = Debts()
 
     def next(self) -> Job | None:
@@ -86,8 +88,12 @@ class Claims:
         able = [name for name in self._registry.names if self._can_run(name)]
         return self._store.claim_next(self._owner(), able) if able else None
 
+    def some_wait(self) -> bool:
+        """Return whether there are jobs that nobody runs, whoever had them; nothing is claimed."""
+        return self._some_lost or self._store.waiting(limit=1, urgent=True) > 0
+
     def _can_run(self, name: str) -> bool:
-        return self._registry.report(name).state != "failed"
+        return name in self._registry.names and self._registry.report(name).state != "failed"
 
     def end_lost(self) -> None:
         """End the jobs of processes that are gone, except for those that can be run again."""
@@ -95,11 +101,15 @@ class Claims:
         if now - self._looked_at < _LOST_APART_S:
             return
         self._looked_at = now
+        some_lost = False
         for job in self._store.lost():
             # as it would be once claimed
             info = self.verdict(job, claims=1)
             if info is not None:
                 self._claim_and_end(job, info)
+            else:
+                some_lost = some_lost or self._can_run(job.backend)
+        self._some_lost = some_lost
 
     def verdict(self, job: Job, *, claims: int = 0) -> ErrorInfo | None:
         """Return how a job must end instead of being run, or None.

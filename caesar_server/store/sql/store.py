@@ -285,9 +285,9 @@ class SqlStore(Store):
         ids = [id for id in job_ids if is_id(id)]
         return self._read(lambda connection: queries.positions(connection, ids), urgent=True)
 
-    def waiting(self, *, limit: int) -> int:
+    def waiting(self, *, limit: int, urgent: bool = False) -> int:
         """Return how many detached jobs have no owner, counting up to ``limit``."""
-        return self._read(lambda connection: queries.waiting(connection, limit))
+        return self._read(lambda it: queries.waiting(it, limit), urgent=urgent)
 
     def request_cancel(self, job_id: str) -> Job:
         """Note that the job is to be cancelled; no effect on one that has ended."""

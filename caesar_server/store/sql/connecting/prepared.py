@@ -39,7 +39,7 @@ class Prepared:
         cursor = driver.cursor()
         count = 0
         try:
-            # Not executemany: psycopg sends the rows one by one, and only after the last that they are
+            # Not executemany: psycopg sends the rows one by one, and behind the last that they are
             # all. Until then no time-out of PostgreSQL counts: a process that is stopped in between
             # would hold its locks for as long as it lies still.
             for row in rows:
