@@ -366,7 +366,7 @@ class Store(ABC):
     def delete(self, job_id: str) -> None:
         """Remove the job, all that belongs to it and its follow-ups; no error if it does not exist.
 
-        A follow-up that is created meanwhile goes too, or is refused: none stays behind.
+        Its session goes too if it has records.  A follow-up of meanwhile goes too, or is refused.
         """
 
     @abstractmethod

@@ -73,9 +73,9 @@ class MemoryStore(Store):
         self._by_fingerprint = MemoryIndex(fingerprint_of)
         self._follow_ups = MemoryIndex(parent_of)
         self._leases = MemoryLeases(monotonic)
-        self._accounts = MemoryAccounts()
-        self._updates = MemoryUpdates()
         self._owned = MemoryOwned()
+        self._accounts = MemoryAccounts(self._owned)
+        self._updates = MemoryUpdates()
         self._watchers = MemoryWatchers()
         #: Holds the lock, and then tells whoever watches.
         self._changing = MemoryChanging(self._lock, self._watchers)

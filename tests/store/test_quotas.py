@@ -26,7 +26,7 @@ from caesar_server.contract import (
     StatusChanged,
 )
 from caesar_server.store.base import FencedError, Job, Record, Store
-from caesar_server.store.owned.base import SessionUsedError
+from caesar_server.store.owned.base import OwnedSession, SessionUsedError, UnknownOwnedError
 from caesar_server.store.quotas import (
     Quota,
     QuotaExceededError,
@@ -234,6 +234,28 @@ def test_a_session_is_used_by_one_job(store: Store, new_job: NewJob) -> None:
     assert store.session_job("s") is None
     store.create(new_job("b", session_id="s"))
     assert store.session_job("s") == "b"
+
+
+@pytest.mark.parametrize("remove", ["delete", "prune"])
+def test_a_session_goes_with_a_job_that_has_begun(
+    store: Store, new_job: NewJob, remove: str
+) -> None:
+    for id in ("begun", "other"):
+        store.owned.add_session(OwnedSession(id=id, account="x", query="q", created_at=1.0))
+        store.create(new_job(id, account="x", session_id=id))
+    store.append("begun", store.claim("begun", "me").attempt, [Record(1, 2.0, Completed())])
+    if remove == "delete":
+        store.delete("begun")
+    else:
+        assert store.prune(finished_before=3.0) == 1
+    assert store.session_job("begun") is None
+    with pytest.raises(UnknownOwnedError):
+        store.owned.session("x", "begun")
+    assert store.owned.session("x", "other").id == "other"
+    # nobody was told of it: it could not be begun
+    store.delete("other")
+    assert store.session_job("other") is None
+    assert store.owned.session("x", "other").id == "other"
 
 
 # several processes

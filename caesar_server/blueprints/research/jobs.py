@@ -171,9 +171,6 @@ def delete_research(job_id: str) -> Response:
     """``DELETE /research/{id}``: cancel and forget a job with its chat; an extension."""
     parts, job = services(), own_job(job_id)
     _end([job, *parts.store.jobs(parent_id=job.id, limit=_MOST_FOLLOW_UPS)])
-    if job.session_id is not None:
-        # or it could be used a second time
-        parts.store.owned.delete_session(job.account, job.session_id)
     # what was asked meanwhile goes along
     parts.store.delete(job.id)
     return jsonify({"id": job.id, "deleted": True})

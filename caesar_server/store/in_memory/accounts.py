@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 
 from caesar_server.store.base import Job
-from caesar_server.store.owned.base import SessionUsedError
+from caesar_server.store.owned.base import OwnedStore, SessionUsedError
 from caesar_server.store.quotas import LIMITED_KINDS, month_of
 
 
 class MemoryAccounts:
     """Loops that completed jobs consumed, and sessions that jobs have used; needs the store's lock.
 
-    The loops outlive their jobs; a session is free again once its job is removed.
+    The loops outlive their jobs.
+
+    :param owned: where the sessions themselves are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owned: OwnedStore) -> None:
+        self._owned = owned
         self._loops: Counter[tuple[str, str]] = Counter()
         self._sessions: dict[str, str] = {}
 
@@ -47,9 +50,11 @@ class MemoryAccounts:
             self._loops[job.account, month_of(job.finished_at)] += job.loops
 
     def removed(self, job: Job) -> None:
-        """Forget the session of a job."""
+        """Forget the session of a job, and remove it unless the job has not begun."""
         if job.session_id is not None:
             del self._sessions[job.session_id]
+            if job.last_seq > 0:
+                self._owned.delete_session(job.account, job.session_id)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, func, literal, select
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, bindparam, delete, func, literal, select
 
 from caesar_server.store.quotas import LIMITED_KINDS, Standing, month_of
 from caesar_server.store.sql.database import Database
-from caesar_server.store.sql.schema import jobs, usage
+from caesar_server.store.sql.schema import jobs, sessions, usage
 
 _IN_PROGRESS = select(func.count()).where(
     jobs.c.finished_at.is_(None),
@@ -30,6 +32,14 @@ def session_job(connection: Connection, session_id: str) -> str | None:
     """Return the id of the job that has used the session, or None."""
     id: str | None = connection.execute(_SESSION, {"session_id_": session_id}).scalar()
     return id
+
+
+def remove_sessions(connection: Connection, job_ids: Sequence[str]) -> None:
+    """Remove the sessions of jobs that are about to be removed, but for those not begun."""
+    used = select(jobs.c.session_id).where(
+        jobs.c.id.in_(job_ids), jobs.c.session_id.is_not(None), jobs.c.last_seq > 0
+    )
+    connection.execute(delete(sessions).where(sessions.c.id.in_(used)))
 
 
 def add_usage(connection: Connection, database: Database, job_id: str, moment: float) -> None:

@@ -374,6 +374,7 @@ def delete_jobs(connection: Connection, ids: Collection[str]) -> int:
 
 
 def _delete_alone(connection: Connection, ids: Sequence[str]) -> int:
+    accounts.remove_sessions(connection, ids)
     # the job first: whoever appends holds its row, and finds none afterwards
     gone = connection.execute(delete(jobs).where(jobs.c.id.in_(ids))).rowcount
     for table in (records, checkpoints, requests, updates):

@@ -287,6 +287,18 @@ def test_a_session_that_came_to_no_job_can_still_be_used(serve, make_key):
     assert begin(served, session_id, [], headers=key).status_code == 200
 
 
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_session_stays_used_when_its_job_is_pruned(serve, store):
+    served = make(serve, store=store)
+    session_id = session_of(served)["id"]
+    served.ended(begin(served, session_id).get_json()["id"])
+    served.store.prune(finished_before=served.parts.clock.time() + 1)
+    assert served.store.session_job(session_id) is None
+    refused = begin(served, session_id)
+    assert refused.status_code == 400
+    assert "unknown session" in refused.get_json()["error"]
+
+
 def test_what_no_json_reader_takes_is_replaced(serve):
     served = make(serve, [{"question": "\ud800?", "options": ["\ud800", "\x00"]}])
     session = session_of(served, "qubits \ud83d\ude00 \ud800")

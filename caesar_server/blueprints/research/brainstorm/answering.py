@@ -55,11 +55,13 @@ def usable_session(session_id: str) -> OwnedSession:
     :raises ValidationFailedError: if it is unknown, used or expired.
     """
     parts = services()
+    # looked for first: with the job that used it, the session goes
+    used = parts.store.session_job(session_id) is not None
     try:
         session = parts.store.owned.session(caller().account, session_id)
     except UnknownOwnedError:
         raise _refused(f"unknown session {session_id[:100]!r}") from None
-    if parts.store.session_job(session.id) is not None:
+    if used:
         raise _refused("the session has been used")
     if parts.clock.time() - session.created_at > parts.settings.brainstorm_expiry_s:
         raise _refused("the session has expired")
