@@ -105,3 +105,33 @@ def test_while_the_server_is_away_the_store_says_so_and_comes_back_by_itself(
         assert [job.id for job in store.jobs()] == ["job"]
     finally:
         store.close()
+
+
+@pytest.mark.slow
+def test_a_new_job_hears_soon_that_the_server_is_away_and_a_running_one_is_patient(
+    cluster: Cluster, new_job: NewJob, text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("connecting.writer", "store"):
+        monkeypatch.setattr(f"caesar_server.store.sql.{module}.ASKED_PART", 0.001)
+    database = PostgresDatabase(make_url(cluster.url))
+    upgrade(database)
+    store = SqlStore(database, retry_s=WITHIN_S)
+    try:
+        store.create(new_job(owner="me", attempt=1))
+        cluster.stop(signal.SIGINT)
+        running = store.append_soon("job", 1, text(1, 1))
+        for call in (
+            lambda: store.create(new_job("new")),
+            lambda: store.waiting(limit=1),
+            lambda: store.session_job("s"),
+            lambda: store.standing("x", "2026-11"),
+            lambda: store.find("x", "f"),
+        ):
+            with pytest.raises(StoreError, match=f"127.0.0.1:{cluster.port}/postgres"):
+                call()
+        assert not running.done()
+        cluster.start()
+        running.result(WITHIN_S)
+        assert [job.last_seq for job in store.jobs()] == [1]
+    finally:
+        store.close()

@@ -14,14 +14,7 @@ from sqlalchemy import Connection, RowMapping
 from caesar_server.contract.context import Update
 from caesar_server.contract.events import Status
 from caesar_server.contract.request import RequestKind
-from caesar_server.store.base import (
-    FencedError,
-    Job,
-    Record,
-    Store,
-    StoreError,
-    UnknownJobError,
-)
+from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.changes import Changes
 from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.outcome import follow_on, outcome_of
@@ -30,7 +23,7 @@ from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.sql import accounts, queries, steps
 from caesar_server.store.sql.connecting.claim import Claim
 from caesar_server.store.sql.connecting.process import Process
-from caesar_server.store.sql.connecting.writer import Step
+from caesar_server.store.sql.connecting.writer import ASKED_PART, Step
 from caesar_server.store.sql.database import Database
 from caesar_server.store.sql.owned.store import SqlOwned
 from caesar_server.store.sql.rows import (
@@ -57,7 +50,8 @@ class SqlStore(Store):
     them, and new ones in a process that was forked from this one.
 
     :param database: where.
-    :param retry_s: how long a step waits for a database that cannot be reached.
+    :param retry_s: how long a step waits for a database that cannot be reached; a third of it where
+        the client of a new job waits, which can ask again.
     """
 
     def __init__(self, database: Database, *, retry_s: float = 15.0) -> None:
@@ -77,6 +71,7 @@ class SqlStore(Store):
             ),
             lambda connection: steps.uncreate(connection, row),
             account=None if quota is None else job.account,
+            asked=wait,
         )
         done = self._begin(step)
         if wait:
@@ -249,13 +244,13 @@ class SqlStore(Store):
 
     def standing(self, account: str, month: str) -> Standing:
         """Return what the account has in progress, and what it consumed in a month."""
-        return self._read(lambda connection: accounts.standing(connection, account, month))
+        return self._ask(lambda connection: accounts.standing(connection, account, month))
 
     def session_job(self, session_id: str) -> str | None:
         """Return the id of the job that has used a brainstorm session up, or None."""
         if not is_id(session_id):
             return None
-        return self._read(lambda connection: accounts.session_job(connection, session_id))
+        return self._ask(lambda connection: accounts.session_job(connection, session_id))
 
     def add_update(self, job_id: str, update: Update, created_at: float) -> None:
         """Note an update for whoever runs the job."""
@@ -277,7 +272,7 @@ class SqlStore(Store):
 
     def find(self, account: str, fingerprint: str) -> Job | None:
         """Return the newest job of the account with this fingerprint, or None."""
-        row = self._read(lambda connection: queries.found(connection, account, fingerprint))
+        row = self._ask(lambda connection: queries.found(connection, account, fingerprint))
         return None if row is None else self._here().decode(queries.whole, row)
 
     def positions(self, job_ids: Collection[str]) -> Mapping[str, int]:
@@ -287,7 +282,8 @@ class SqlStore(Store):
 
     def waiting(self, *, limit: int, urgent: bool = False) -> int:
         """Return how many detached jobs have no owner, counting up to ``limit``."""
-        return self._read(lambda it: queries.waiting(it, limit), urgent=urgent)
+        waiting = partial(queries.waiting, limit=limit)
+        return self._read(waiting, urgent=True) if urgent else self._ask(waiting)
 
     def request_cancel(self, job_id: str) -> Job:
         """Note that the job is to be cancelled; no effect on one that has ended."""
@@ -375,6 +371,10 @@ class SqlStore(Store):
 
     def _read(self, read: Callable[[Connection], T], *, urgent: bool = False) -> T:
         return self._here().read(read, self._retry_s, urgent=urgent)
+
+    def _ask(self, read: Callable[[Connection], T]) -> T:
+        """Read what a new job has to wait for."""
+        return self._here().read(read, self._retry_s * ASKED_PART)
 
     def _read_large(self, fetch: Callable[[Connection], Rows], decode: Callable[[Rows], T]) -> T:
         return self._here().read_large(fetch, decode, self._retry_s)

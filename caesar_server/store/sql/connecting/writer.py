@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -21,7 +22,7 @@ from caesar_server.store.owned.base import (
     UnknownOwnedError,
 )
 from caesar_server.store.quotas import QuotaExceededError
-from caesar_server.store.sql.database import Database
+from caesar_server.store.sql.database import Database, Kind
 from caesar_server.store.unreadable import StoreAwayError
 from caesar_server.store.updates import JobEndedError
 
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Steps in one transaction at most: others wait for it to end.
 _STEPS_AT_ONCE = 256
+#: The part of the patience that steps have for whose end the client of a new job waits.
+ASKED_PART = 1 / 3
 #: Pauses between tries to reach a database again.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -56,13 +59,18 @@ class Step:
     :param tells: those who watch are to be told.
     :param account: what this account has is counted first, so no other process may add to it
         before the transaction is over; None: nothing is counted.
+    :param asked: a client waits for it.
     """
 
     run: Callable[[Connection, bool], Any]
     undo: Callable[[Connection], None] | None = None
     tells: bool = True
     account: str | None = None
+    asked: bool = False
     done: Future[Any] = field(default_factory=Future)
+    begun_at: float = field(default_factory=time.monotonic)
+    #: Whether an earlier try may have been committed.
+    again: bool = field(default=False, init=False)
 
 
 class Writer:
@@ -71,10 +79,11 @@ class Writer:
     Its thread starts with the first step.  A step that raises does not hinder the others.  An error
     of the database undoes the whole transaction; its steps are then tried one by one, so that one
     which the database refuses harms no other.  While the connection is lost, or another process
-    has the database, they are tried again, for up to ``retry_s``.
+    has the database, they are tried again, together with those that come meanwhile.
 
     :param database: what to write to.
-    :param retry_s: after it the steps that wait fail.
+    :param retry_s: so long after it was handed in a step fails; without a connection one that a
+        client waits for after :data:`ASKED_PART` of it.
     :param announce: called after each commit that watchers are to be told of.
     :param token: by which other processes know these commits.
     """
@@ -94,6 +103,8 @@ class Writer:
         self._connection: Connection | None = None
         #: What must be undone because nobody knows whether it was done.
         self._owed: list[Callable[[Connection], None]] = []
+        #: Whether no more steps come.
+        self._ended = False
 
     def begin(self, step: Step) -> Future[Any]:
         """Hand a step in; steps are done in the order in which they came.
@@ -121,65 +132,83 @@ class Writer:
             thread.join()
 
     def _work(self) -> None:
-        last = False
-        while not last:
-            steps, last = self._next()
-            self._write(steps)
+        while not self._ended:
+            self._write(self._taken([], wait=True))
         self._drop()
 
-    def _next(self) -> tuple[list[Step], bool]:
-        """Return the steps that wait, and whether they are the last."""
-        steps: list[Step] = []
-        step = self._queue.get()
-        try:
-            while step is not None:
-                steps.append(step)
-                if len(steps) == _STEPS_AT_ONCE:
-                    return steps, False
-                step = self._queue.get_nowait()
-        except Empty:
-            return steps, False
-        return steps, True
+    def _taken(self, steps: list[Step], *, wait: bool) -> list[Step]:
+        """Return ``steps`` and those that were handed in since.
 
-    def _write(self, steps: Sequence[Step], again: bool = False) -> None:
+        :param wait: for the first one of them.
+        """
+        with contextlib.suppress(Empty):
+            while len(steps) < _STEPS_AT_ONCE and not self._ended:
+                step = self._queue.get(wait and not steps)
+                if step is None:
+                    self._ended = True
+                else:
+                    steps.append(step)
+        return steps
+
+    def _write(self, steps: list[Step], *, alone: bool = False) -> None:
         """Do the steps, or tell each of them why not.
 
-        :param again: whether an earlier try may have been committed.
+        :param alone: none may be added, for others come before those that are handed in.
         """
-        until, pause_s = time.monotonic() + self._retry_s, _FIRST_PAUSE_S
+        pause_s = _FIRST_PAUSE_S
         while steps:
             try:
-                return self._transact(steps, again)
+                return self._transact(steps)
             except Exception as error:  # noqa: BLE001 - told to whoever waits
                 self._drop()
-                kind = self._database.kind_of(error)
-                again = again or kind == "lost"
-                patient = time.monotonic() + pause_s < until and not self._closing.is_set()
-                if kind != "final" and patient:
-                    if pause_s == _FIRST_PAUSE_S:
-                        logger.warning("%s; trying again", self._database.sentence(error))
-                    self._closing.wait(pause_s)
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                    continue
+                kind = self._kind_of(error, steps)
                 if kind == "final" and len(steps) > 1:
-                    for step in steps:
-                        self._write_alone(step, again)
-                    return None
-                return self._fail(steps, error, unknown=again)
+                    return self._write_one_by_one(steps)
+                steps = self._without_impatient(steps, kind, error, pause_s)
+                if steps and pause_s == _FIRST_PAUSE_S:
+                    logger.warning("%s; trying again", self._database.sentence(error))
+            if steps:
+                self._closing.wait(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                if not alone:
+                    steps = self._taken(steps, wait=False)
         return None
 
-    def _write_alone(self, step: Step, again: bool) -> None:
-        try:
-            self._transact([step], again)
-        except Exception as error:  # noqa: BLE001 - told to whoever waits
-            self._drop()
-            kind = self._database.kind_of(error)
-            if kind == "final":
-                self._fail([step], error, unknown=again)
-            else:
-                self._write([step], again or kind == "lost")
+    def _write_one_by_one(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            try:
+                self._transact([step])
+            except Exception as error:  # noqa: BLE001 - told to whoever waits
+                self._drop()
+                if self._kind_of(error, [step]) == "final":
+                    self._fail([step], error)
+                else:
+                    self._write([step], alone=True)
 
-    def _transact(self, steps: Sequence[Step], again: bool) -> None:
+    def _kind_of(self, error: Exception, steps: Sequence[Step]) -> Kind:
+        """Return what an error means, and note what may be committed although it came."""
+        kind = self._database.kind_of(error)
+        if kind == "lost":
+            for step in steps:
+                step.again = True
+        return kind
+
+    def _without_impatient(
+        self, steps: Sequence[Step], kind: Kind, error: Exception, pause_s: float
+    ) -> list[Step]:
+        """Return the steps that are worth another try after a pause; the others fail."""
+        then = time.monotonic() + pause_s
+        if kind == "final" or self._closing.is_set():
+            left = []
+        else:
+            left = [step for step in steps if then < step.begun_at + self._patience_s(step, kind)]
+        self._fail([step for step in steps if step not in left], error)
+        return left
+
+    def _patience_s(self, step: Step, kind: Kind) -> float:
+        return self._retry_s * ASKED_PART if step.asked and kind == "lost" else self._retry_s
+
+    def _transact(self, steps: Sequence[Step]) -> None:
         """Do the steps in one transaction, then tell of them."""
         results: list[Any] = []
         connection = self._connect()
@@ -191,7 +220,7 @@ class Writer:
             for undo in self._owed:
                 undo(connection)
             for step in steps:
-                results.append(_outcome(step, connection, again))
+                results.append(_outcome(step, connection))
             tells = any(step.tells for step in steps)
             if tells:
                 self._database.announce(connection, self._token)
@@ -220,12 +249,13 @@ class Writer:
             except Exception:
                 logger.debug("a connection could not be closed", exc_info=True)
 
-    def _fail(self, steps: Sequence[Step], error: Exception, *, unknown: bool) -> None:
+    def _fail(self, steps: Sequence[Step], error: Exception) -> None:
+        if not steps:
+            return
         sentence = self._database.sentence(error)
         # what a driver says is in the sentence; anything else is a mistake of this server's
         logger.error("%s", sentence, exc_info=None if isinstance(error, DBAPIError) else error)
-        if unknown:
-            self._owed += [step.undo for step in steps if step.undo is not None]
+        self._owed += [step.undo for step in steps if step.again and step.undo is not None]
         kind = StoreError if self._database.kind_of(error) == "final" else StoreAwayError
         for step in steps:
             failure = kind(sentence)
@@ -233,8 +263,8 @@ class Writer:
             step.done.set_exception(failure)
 
 
-def _outcome(step: Step, connection: Connection, again: bool) -> tuple[Any, Exception | None]:
+def _outcome(step: Step, connection: Connection) -> tuple[Any, Exception | None]:
     try:
-        return step.run(connection, again), None
+        return step.run(connection, step.again), None
     except _REFUSALS as error:
         return None, error
