@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,15 @@ def is_within_a_transaction(farm: Any) -> bool:
         return False
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether all threads of a process stand: some may go on a little after the signal."""
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread has just ended
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 def stop_one_that_holds_jobs(farm: Any) -> tuple[int, dict[str, int]]:
     """Stop a process that runs jobs; return its id and what it held."""
     while True:
@@ -75,6 +85,7 @@ def stop_one_that_holds_jobs(farm: Any) -> tuple[int, dict[str, int]]:
         if pid is None:
             continue
         os.kill(pid, signal.SIGSTOP)
+        farm.wait_for(lambda pid=pid: is_stopped(pid))
         if not is_within_a_transaction(farm) and (jobs := held(farm, pid)):
             return pid, jobs
         os.kill(pid, signal.SIGCONT)
