@@ -28,14 +28,16 @@ _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _EXPECTED = "store: expected memory, sqlite, sqlite:////PATH or postgresql://USER@HOST/DATABASE"
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings, *, at_once: bool = False) -> Store:
     """Return the store that the settings name; it opens connections when it needs them.
 
     Without a ``store`` jobs are kept in memory: only ``load_settings`` knows the user's folders.
 
+    :param at_once: whether it must be there now: a server waits for a database to come back, who
+        typed a command does not.
     :raises SettingsError: if they name none; if the database has another revision than this version
-        of the server works with, with the command that helps.  A database that cannot be reached
-        now is no error: it may come back.
+        of the server works with, with the command that helps.
+    :raises StoreError: if the database cannot be reached, with ``at_once`` alone.
     """
     database = database_of(settings)
     if database is None:
@@ -47,6 +49,8 @@ def open_store(settings: Settings) -> Store:
     try:
         check_revision(database)
     except UnreachableError as error:
+        if at_once:
+            raise
         logger.error("%s", error)
     except StoreError as error:
         raise SettingsError([str(error)]) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import click
 
@@ -38,14 +38,13 @@ def opened_store(loaded: LoadedSettings) -> Iterator[Store]:
     :raises click.ClickException: if it, or a job in it, cannot be read or written.
     """
     check_database(loaded)
-    with located(loaded):
-        store = open_store(loaded.settings)
     try:
-        yield store
+        with located(loaded):
+            store = open_store(loaded.settings, at_once=True)
+        with closing(store):
+            yield store
     except (StoreError, UnreadableRecordError) as error:
         raise click.ClickException(str(error)) from error
-    finally:
-        store.close()
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,20 @@ def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(path) in result.output
     assert "Traceback" not in result.output
     assert not path.exists()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "x"], ["cancel", "x"], ["prune"]])
+def test_a_database_that_is_away_is_told_once(
+    arguments: list[str], free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    url = f"postgresql://postgres@127.0.0.1:{free_port()}/postgres"
+    command = [sys.executable, "-m", "caesar_server", "jobs", *arguments, "--store", url]
+    done = subprocess.run(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: store: the database {url}: ")
 
 
 def test_open_and_ended_contradict(store: Store) -> None:
