@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -49,40 +48,6 @@ class Seen:
     items: list[dict[str, Any]]
     end: dict[str, Any]
     connections: int
-
-
-class Load:
-    """Clients that create jobs and follow each to its end, while points are armed one by one."""
-
-    def __init__(self, farm: Any) -> None:
-        self._farm = farm
-        self._points = deque(POINTS)
-        self._armed: str | None = None
-        self._lock = threading.Lock()
-        self._begun = 0
-        self.seen: list[Seen] = []
-
-    def run(self) -> None:
-        with ThreadPoolExecutor(CLIENTS, thread_name_prefix="test-client") as pool:
-            for client in [pool.submit(self._client) for _ in range(CLIENTS)]:
-                client.result()
-
-    def _client(self) -> None:
-        while (number := self._next()) is not None:
-            query = f"job {number}"
-            self.seen.append(follow(self._farm, query, create(self._farm, "finding", query)))
-
-    def _next(self) -> int | None:
-        with self._lock:
-            if self._armed is None or not self._farm.is_armed(self._armed):
-                self._armed = self._points.popleft() if self._points else None
-                if self._armed is not None:
-                    self._farm.arm(self._armed)
-            if self._begun >= JOBS and self._armed is None:
-                return None
-            assert self._begun < 10 * JOBS, f"nobody reaches {self._armed}"
-            self._begun += 1
-            return self._begun
 
 
 def create(farm: Any, model: str, query: str) -> str:
@@ -139,19 +104,23 @@ def get(farm: Any, path: str) -> Any:
         return response.json()
 
 
-def test_kills_lose_double_and_leave_nothing(farm: Any) -> None:
+def test_kills_lose_double_and_leave_nothing(farm: Any, kills: Any) -> None:
     farm.serve(*SERVING)
-    load = Load(farm)
-    load.run()
+
+    def act(number: int) -> Seen:
+        query = f"job {number}"
+        return follow(farm, query, create(farm, "finding", query))
+
+    followed = kills.run(POINTS, act, times=JOBS, clients=CLIENTS)
     assert [fired.point for fired in farm.fired()] == list(POINTS)
     jobs = {job.id: job for job in farm.wait_until_ended()}
-    assert len(load.seen) >= JOBS
+    assert len(followed) >= JOBS
     # what was acknowledged is there, and a creation that was repeated is there once
-    assert sorted(seen.job_id for seen in load.seen) == sorted(jobs)
-    for seen in load.seen:
+    assert sorted(seen.job_id for seen in followed) == sorted(jobs)
+    for seen in followed:
         farm.check_whole(jobs[seen.job_id])
         check_shown(farm, seen, jobs[seen.job_id].checkpoint["text"])
-    assert sum(seen.connections for seen in load.seen) > len(load.seen)
+    assert sum(seen.connections for seen in followed) > len(followed)
 
 
 def check_shown(farm: Any, seen: Seen, text: str) -> None:

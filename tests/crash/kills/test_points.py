@@ -8,10 +8,8 @@ each; that takes a quarter of an hour.
 from __future__ import annotations
 
 import os
-import threading
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -54,42 +52,6 @@ if os.environ.get("CAESAR_TEST_CRASHES") == "all":
     RUNS |= {point: (point,) * 10 for point in POINTS}
 
 
-class Load:
-    """Clients that ask for jobs, each for one after the other, until there were enough of them and
-    every point was reached.  One point is armed at a time.
-    """
-
-    def __init__(self, farm: Any, points: Iterable[str]) -> None:
-        self._farm = farm
-        self._points = deque(points)
-        self._armed: str | None = None
-        self._lock = threading.Lock()
-        self._begun = 0
-        self.answers: list[Any] = []
-
-    def run(self) -> None:
-        with ThreadPoolExecutor(CLIENTS, thread_name_prefix="test-client") as pool:
-            for client in [pool.submit(self._client) for _ in range(CLIENTS)]:
-                client.result()
-
-    def _client(self) -> None:
-        while (number := self._next()) is not None:
-            self.answers.append(self._farm.ask("finding", f"job {number}"))
-
-    def _next(self) -> int | None:
-        """Return the next job's number, or None if there were enough."""
-        with self._lock:
-            if self._armed is None or not self._farm.is_armed(self._armed):
-                self._armed = self._points.popleft() if self._points else None
-                if self._armed is not None:
-                    self._farm.arm(self._armed)
-            if self._begun >= JOBS and self._armed is None:
-                return None
-            assert self._begun < 10 * JOBS, f"nobody reaches {self._armed}"
-            self._begun += 1
-            return self._begun
-
-
 def delays_s(fired: Iterable[Any], jobs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield each point of a job, and how long after its kill the job came on."""
     until = {job.id: job.finished_at for job in jobs.values()}
@@ -99,16 +61,16 @@ def delays_s(fired: Iterable[Any], jobs: Mapping[str, Any]) -> Iterator[tuple[st
             until[kill.job_id] = kill.at
 
 
-def check(farm: Any, load: Load) -> None:
+def check(farm: Any, answers: Sequence[Any]) -> None:
     """Check everything, and tell how long it took to go on."""
     jobs = {job.id: job for job in farm.wait_until_ended()}
-    assert len(load.answers) >= JOBS
+    assert len(answers) >= JOBS
     for job in jobs.values():
         farm.check_whole(job)
     asked = Counter(str(job.request.prompts) for job in jobs.values())
     assert set(asked.values()) == {1}, "a repeat was not answered from the job that was there"
-    assert {answer.job_id for answer in load.answers} == set(jobs)
-    for answer in load.answers:
+    assert {answer.job_id for answer in answers} == set(jobs)
+    for answer in answers:
         assert answer.text == jobs[answer.job_id].checkpoint["text"]
     delays = dict(delays_s(farm.fired(), jobs))
     print(f"{len(jobs)} jobs, {len(farm.fired())} kills; from a kill to the job's end,")
@@ -116,18 +78,20 @@ def check(farm: Any, load: Load) -> None:
     for point, delay_s in sorted(delays.items(), key=lambda item: item[1]):
         print(f"  {delay_s:6.2f}  {point}")
     attempts = Counter(job.attempt for job in jobs.values())
-    print(
-        f"attempts: {dict(sorted(attempts.items()))}; tries: {sum(a.tries for a in load.answers)}"
-    )
+    print(f"attempts: {dict(sorted(attempts.items()))}; tries: {sum(a.tries for a in answers)}")
     assert max(delays.values(), default=0.0) < PATIENCE_S
 
 
 @pytest.mark.parametrize("points", RUNS.values(), ids=RUNS.keys())
-def test_kills_lose_nothing(farm: Any, points: tuple[str, ...]) -> None:
+def test_kills_lose_nothing(farm: Any, kills: Any, points: tuple[str, ...]) -> None:
     farm.serve(*SERVING)
     for _ in range(2):
         farm.work("--concurrency", "2")
-    load = Load(farm, points)
-    load.run()
+    answers = kills.run(
+        points,
+        lambda number: farm.ask("finding", f"job {number}"),
+        times=JOBS,
+        clients=CLIENTS,
+    )
     assert [fired.point for fired in farm.fired()] == list(points)
-    check(farm, load)
+    check(farm, answers)

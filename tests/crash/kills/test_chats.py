@@ -6,9 +6,7 @@ import http.client
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,43 +43,21 @@ class Heard:
     text: str
 
 
-class Load:
-    """Clients that ask about a job and hear each answer, while points are armed one by one."""
+class Client:
+    """Asks about a job and hears each answer; may be used by several threads."""
 
     def __init__(self, farm: Any, job_id: str) -> None:
         self._farm = farm
         self._chat = f"/research/{job_id}/chat"
-        self._points = deque(POINTS)
-        self._armed: str | None = None
         self._lock = threading.Lock()
-        self._begun = 0
-        self.heard: list[Heard] = []
         self.cut_off = 0
 
-    def run(self) -> None:
-        with ThreadPoolExecutor(CLIENTS, thread_name_prefix="test-client") as pool:
-            for client in [pool.submit(self._client) for _ in range(CLIENTS)]:
-                client.result()
-
-    def _client(self) -> None:
-        while (number := self._next()) is not None:
-            content = f"question {number}"
-            message_id = self._until(lambda tries, content=content: self._ask(content, tries))
-            text = self._until(lambda _, message_id=message_id: self._hear(message_id))
-            self.heard.append(Heard(content, message_id, text))
-
-    def _next(self) -> int | None:
-        with self._lock:
-            if self._armed is None or not self._farm.is_armed(self._armed):
-                self._armed = self._points.popleft() if self._points else None
-                if self._armed is not None:
-                    self._farm.arm(self._armed)
-            if self._begun >= QUESTIONS and self._armed is None:
-                return None
-            # a history has no more of them
-            assert self._begun < 100, f"nobody reaches {self._armed}"
-            self._begun += 1
-            return self._begun
+    def ask(self, number: int) -> Heard:
+        """Ask a question until it is taken, and hear its answer until it is whole."""
+        content = f"question {number}"
+        message_id = self._until(lambda tries: self._ask(content, tries))
+        text = self._until(lambda _: self._hear(message_id))
+        return Heard(content, message_id, text)
 
     def _until(self, act: Callable[[int], str | None]) -> str:
         """Act again and again until something comes of it."""
@@ -145,23 +121,24 @@ def completed_job(farm: Any) -> str:
     return job_id
 
 
-def test_kills_lose_and_double_no_question_and_no_answer(farm: Any) -> None:
+def test_kills_lose_and_double_no_question_and_no_answer(farm: Any, kills: Any) -> None:
     farm.serve("--job-threads", "2")
     parent_id = completed_job(farm)
-    load = Load(farm, parent_id)
-    load.run()
+    client = Client(farm, parent_id)
+    # a history has no more of them
+    all_heard = kills.run(POINTS, client.ask, times=QUESTIONS, most=100, clients=CLIENTS)
     assert [fired.point for fired in farm.fired()] == list(POINTS)
-    assert load.cut_off > 0
+    assert client.cut_off > 0
     jobs = {job.id: job for job in farm.wait_until_ended()}
     farm.check_whole(jobs.pop(parent_id))
-    assert len(load.heard) >= QUESTIONS
+    assert len(all_heard) >= QUESTIONS
     # what was acknowledged is there, and a question that was repeated is there once
-    assert sorted(heard.message_id for heard in load.heard) == sorted(jobs)
+    assert sorted(heard.message_id for heard in all_heard) == sorted(jobs)
     history = get(farm, f"/research/{parent_id}/chat")["data"]
     answers = {one["id"]: one for one in history if one["role"] == "assistant"}
     questions = [one["content"] for one in history if one["role"] == "user"]
-    assert sorted(questions) == sorted(heard.content for heard in load.heard)
-    for heard in load.heard:
+    assert sorted(questions) == sorted(heard.content for heard in all_heard)
+    for heard in all_heard:
         job = jobs[heard.message_id]
         farm.check_whole(job)
         assert job.parent_id == parent_id
