@@ -116,6 +116,9 @@ class ServerMetrics:
         import prometheus_client
         from prometheus_client import values
 
+        from caesar_server.web.observing.reserving import reserve_numbers
+
+        reserve_numbers()
         self.registry: CollectorRegistry = prometheus_client.CollectorRegistry()
         self._shared = bool(values.ValueClass._multiprocess)
         self._codes = frozenset(row.code for row in error_rows())

@@ -75,8 +75,11 @@ def keep_numbers(server: Any, worker: Any) -> None:
     with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as got_it:
         # Busy: the files count as they are, and are added up when the next worker goes.
         if got_it:
-            for kind in _ADDED:
-                _add_up(folder, kind, living)
+            try:
+                for kind in _ADDED:
+                    _add_up(folder, kind, living)
+            except OSError as error:
+                server.log.warning("cannot add up numbers of /metrics: %s", error)
 
 
 def drop_numbers(server: Any) -> None:
@@ -132,8 +135,13 @@ def _size(path: Path) -> int:
 
 
 def _add_up(folder: Path, kind: str, living: set[str]) -> None:
-    """Move the numbers of dead processes into one file, or each restart would leave some behind."""
+    """Move the numbers of dead processes into one file, or each restart would leave some behind.
+
+    :raises OSError: if the disk has no room for them; those that were not moved count as they are.
+    """
     from prometheus_client.mmap_dict import MmapedDict
+
+    from caesar_server.web.observing.reserving import ReservedFile
 
     dead = [
         path
@@ -142,13 +150,16 @@ def _add_up(folder: Path, kind: str, living: set[str]) -> None:
     ]
     if not dead:
         return
-    total = MmapedDict(str(folder / f"{kind}_{_GONE}.db"))
+    total = ReservedFile(str(folder / f"{kind}_{_GONE}.db"))
     try:
         for path in dead:
             # A process that was killed may not have got to the first byte.
-            values = () if _size(path) == 0 else MmapedDict.read_all_values_from_file(str(path))
-            for key, value, _, _ in tuple(values):
-                total.write_value(key, total.read_value(key)[0] + value, 0.0)
+            found = () if _size(path) == 0 else MmapedDict.read_all_values_from_file(str(path))
+            numbers = {key: value for key, value, _, _ in found}
+            # all have their places before any is moved, or some would count twice
+            before = {key: total.read_value(key)[0] for key in numbers}
+            for key, value in numbers.items():
+                total.write_value(key, before[key] + value, 0.0)
             path.unlink()
     finally:
         total.close()

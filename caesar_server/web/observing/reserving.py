@@ -1,0 +1,122 @@
+"""Files of numbers that have their room on the disk before anything is in it.
+
+prometheus-client writes through memory that is mapped to its files, and makes these longer by
+holes.  Where a hole cannot be filled, since the disk is full, such a write is no error but the
+signal SIGBUS, which ends the process: worker after worker would die until somebody makes room.
+
+Importing this module imports prometheus-client: see :mod:`caesar_server.web.observing.metrics`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from prometheus_client import values
+from prometheus_client.mmap_dict import MmapedDict
+
+logger = logging.getLogger(__name__)
+
+#: A file's first length in bytes, from which it doubles; as prometheus-client has it.
+_FIRST_BYTES = 1 << 16
+#: What a number takes at most besides its name: its length, spaces, its value and its time.
+_VALUE_BYTES = 4 + 8 + 16
+
+
+def reserve_numbers() -> None:
+    """Let the numbers that this process shares take their room first; harmless when repeated."""
+    module: Any = values  # which does not say that others may
+    module.MmapedDict = SharedFile
+
+
+class ReservedFile:
+    """A file of numbers that says so if there is no room for one more.
+
+    :param filename: made if it is not there.
+    """
+
+    def __init__(self, filename: str) -> None:
+        """:raises OSError: if the disk has no room for the file."""
+        _fill(filename, _FIRST_BYTES)
+        self._filename = filename
+        self._numbers = MmapedDict(filename)
+
+    def read_value(self, key: str) -> tuple[float, float]:
+        """Return value and time of a number; a new one gets its place.
+
+        :raises OSError: if the disk has no room for it; the others are as before.
+        """
+        numbers = self._numbers
+        if key not in numbers._positions:
+            needed, capacity = numbers._used + len(key.encode()) + _VALUE_BYTES, numbers._capacity
+            while needed > capacity:
+                capacity *= 2
+            _fill(self._filename, capacity)
+        value, timestamp = numbers.read_value(key)
+        return value, timestamp
+
+    def write_value(self, key: str, value: float, timestamp: float) -> None:
+        """Set a number that has its place."""
+        self._numbers.write_value(key, value, timestamp)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._numbers.close()
+
+
+class SharedFile:
+    """The numbers of one kind, in a file that the other processes read, or else in memory.
+
+    A number for which the disk has no room is known to nobody: requests are answered all the same.
+
+    :param filename: made when the first number comes.
+    """
+
+    def __init__(self, filename: str) -> None:
+        self._filename = filename
+        self._file: ReservedFile | None = None
+        self._homeless: dict[str, tuple[float, float]] = {}
+
+    def read_value(self, key: str) -> tuple[float, float]:
+        """Return value and time of a number; a new one gets its place."""
+        try:
+            if key not in self._homeless:
+                if self._file is None:
+                    self._file = ReservedFile(self._filename)
+                return self._file.read_value(key)
+        except OSError as error:
+            if not self._homeless:
+                logger.warning("/metrics will lack some numbers of this process: %s", error)
+            self._homeless[key] = (0.0, 0.0)
+        return self._homeless[key]
+
+    def write_value(self, key: str, value: float, timestamp: float) -> None:
+        """Set a number that was read before."""
+        if self._file is None or key in self._homeless:
+            self._homeless[key] = (value, timestamp)
+        else:
+            self._file.write_value(key, value, timestamp)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _fill(filename: str, size: int) -> None:
+    """Let a file be at least ``size`` bytes long, without holes.
+
+    :raises OSError: if the disk has no room for them; the file is then as long as before.
+    """
+    descriptor = os.open(filename, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        before = length = os.fstat(descriptor).st_size
+        try:
+            while length < size:
+                length += os.pwrite(descriptor, bytes(size - length), length)
+        except OSError as error:
+            os.ftruncate(descriptor, before)
+            raise OSError(error.errno, error.strerror, filename) from None
+    finally:
+        os.close(descriptor)
