@@ -150,8 +150,8 @@ class Store(ABC):
         step.
 
         :param wait: False returns before the job is stored: claims and appends that come later in
-            this process find it, and fail if it could not be stored, but for a moment a read may
-            not.  For jobs that end with their client.
+            this process find it, but for a moment a read may not.  If it could not be stored, the
+            first append raises the ``StoreError`` of that.  For jobs that end with their client.
         :param quota: what the job's account may have, counted in the same step; with ``wait``
             alone.
         :raises QuotaExceededError: if it has as much already: the job was not added.

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from caesar_server.contract import Completed, ContentDelta
-from caesar_server.store.base import Job, Record, StoreError
+from caesar_server.contract import Completed, CompletionRequest, ContentDelta
+from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
 from caesar_server.store.boot import boot_id, boot_time_s
 from caesar_server.store.sql.revisions import check_revision, revision_of, upgrade
 from caesar_server.store.sql.sqlite import SqliteDatabase
@@ -152,6 +152,22 @@ def test_small_steps_go_on_beside_one_that_there_is_no_room_for(
     assert failed[0] is failed[2] is None
     assert isinstance(failed[1], StoreError)
     assert (store.job("a").last_seq, store.job("b").last_seq) == (0, 2)
+
+
+def test_a_job_that_nobody_saw_fail_was_not_deleted(
+    sqlite: SqliteDatabase, open_store: OpenStore, new_job: NewJob, text: Text
+) -> None:
+    store = open_store(SmallDatabase(sqlite.path))
+    store.check()
+    for id in ("a", "b"):
+        huge = CompletionRequest(prompts=(id * 5_000_000,))
+        store.create(new_job(id, owner="me", attempt=1, request=huge), wait=False)
+        begun = [store.append_soon(id, 1, text(1, 1)), store.append_soon(id, 1, text(1, 1))]
+        with pytest.raises(StoreError, match="the disk is full"):
+            begun[0].result(WITHIN_S)
+        # told once: nobody can store its end when there is room again
+        with pytest.raises(UnknownJobError):
+            begun[1].result(WITHIN_S)
 
 
 PROLOGUE = """

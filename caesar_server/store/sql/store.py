@@ -72,6 +72,7 @@ class SqlStore(Store):
             lambda connection: steps.uncreate(connection, row),
             account=None if quota is None else job.account,
             asked=wait,
+            unwatched=None if wait else job.id,
         )
         done = self._begin(step)
         if wait:
@@ -137,11 +138,7 @@ class SqlStore(Store):
         return done
 
     def _appending(
-        self,
-        job_id: str,
-        attempt: int,
-        records: Sequence[Record],
-        checkpoint: Checkpoint | None,
+        self, job_id: str, attempt: int, records: Sequence[Record], checkpoint: Checkpoint | None
     ) -> Step:
         rows = record_rows(job_id, records)
         state = None if checkpoint is None else checkpoint_body(checkpoint)

@@ -35,6 +35,8 @@ ASKED_PART = 1 / 3
 #: Pauses between tries to reach a database again.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+#: Jobs of which is remembered that they could not be added; the oldest are forgotten first.
+_MOST_UNMADE = 1000
 #: What a step says that cannot be done; anything else is an error of the database.
 _REFUSALS = (
     FencedError,
@@ -60,6 +62,8 @@ class Step:
     :param account: what this account has is counted first, so no other process may add to it
         before the transaction is over; None: nothing is counted.
     :param asked: a client waits for it.
+    :param unwatched: the id of the job that it adds, if nobody waits for that: should it fail, the
+        next step that misses the job is told so.
     """
 
     run: Callable[[Connection, bool], Any]
@@ -67,6 +71,7 @@ class Step:
     tells: bool = True
     account: str | None = None
     asked: bool = False
+    unwatched: str | None = None
     done: Future[Any] = field(default_factory=Future)
     begun_at: float = field(default_factory=time.monotonic)
     #: Whether an earlier try may have been committed.
@@ -105,6 +110,8 @@ class Writer:
         self._owed: list[Callable[[Connection], None]] = []
         #: Whether no more steps come.
         self._ended = False
+        #: Why jobs could not be added, by their ids, where nobody was told.
+        self._unmade: dict[str, StoreError] = {}
 
     def begin(self, step: Step) -> Future[Any]:
         """Hand a step in; steps are done in the order in which they came.
@@ -229,9 +236,15 @@ class Writer:
             if error is None:
                 step.done.set_result(result)
             else:
-                step.done.set_exception(error)
+                step.done.set_exception(self._cause(error))
         if tells:
             self._announce()
+
+    def _cause(self, error: Exception) -> Exception:
+        """Return why a step cannot be done: a job that is not there may never have been added."""
+        if isinstance(error, UnknownJobError):
+            return self._unmade.pop(str(error), error)
+        return error
 
     def _connect(self) -> Connection:
         if self._engine is None:
@@ -261,6 +274,10 @@ class Writer:
             failure = kind(sentence)
             failure.__cause__ = error
             step.done.set_exception(failure)
+            if step.unwatched is not None:
+                self._unmade[step.unwatched] = failure
+        while len(self._unmade) > _MOST_UNMADE:
+            del self._unmade[next(iter(self._unmade))]
 
 
 def _outcome(step: Step, connection: Connection) -> tuple[Any, Exception | None]:
