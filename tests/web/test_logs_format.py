@@ -85,6 +85,21 @@ def test_json_line_comes_out_for_a_loop() -> None:
     assert as_json("loop", value=loop)["message"] == "loop"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("model", ["m\xfcdel", "\U0001f600", "a\u2028b", "\ud800 \xfc"])
+def test_json_is_json_whatever_the_locale(
+    encoding: str, model: str, root_logger: logging.Logger
+) -> None:
+    # as Python opens stderr
+    written = io.TextIOWrapper(io.BytesIO(), encoding, "backslashreplace")
+    configure_logging(Settings(log_format="json"), written)
+    logging.getLogger("caesar_server.test").info("asked for %s", model, extra={"model": model})
+    written.flush()
+    (line,) = written.buffer.getvalue().decode(encoding).splitlines()
+    told = json.loads(line)
+    assert (told["message"], told["model"]) == (f"asked for {model}", model)
+
+
 def test_json_has_the_traceback_in_the_same_record() -> None:
     line = json.loads(JsonFormatter().format(failure()))
     assert line["job_id"] == "j-1"

@@ -55,7 +55,10 @@ def is_json(log_format: LogFormat, stream: TextIO) -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line.
+    """One JSON object a line, in ASCII.
+
+    For what a stream cannot encode, in the locale C say, Python writes escapes that JSON does not
+    know.
 
     ``time`` (UTC), ``level``, ``logger``, ``process``, ``message``, then what was given with
     ``extra``, the ids of request and job, and ``exception`` with the traceback.
@@ -139,7 +142,8 @@ def _utc(created: float) -> str:
 
 def _json(line: Mapping[str, Any]) -> str:
     try:
-        return msgspec.json.encode(line, enc_hook=repr).decode()
+        told = msgspec.json.encode(line, enc_hook=repr)
+        return told.decode() if told.isascii() else json.dumps(msgspec.json.decode(told))
     except (TypeError, ValueError, RecursionError):
         # a lone surrogate, a key that is no string, a loop: a line must come out all the same
         return json.dumps({str(key): _plain(value) for key, value in line.items()})
