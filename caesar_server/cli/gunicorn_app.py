@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
+from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 
 from caesar_server.app import create_app
 from caesar_server.cli.gunicorn_options import gunicorn_options
@@ -36,6 +37,19 @@ def _stay_at_hangup(arbiter: Any) -> None:
         )
 
     signal.signal(signal.SIGHUP, stay)
+
+
+class _Master(Arbiter):  # type: ignore[misc]
+    """gunicorn's master, which replaces no worker for settings that cannot be used.
+
+    The streams of the old ones would be cut for nothing, and what is wrong, the file of keys say,
+    may be what the new ones have to read.
+    """
+
+    def reload(self) -> None:
+        """Begin anew with other workers, if there is something to begin with."""
+        if self.app.read_settings():
+            super().reload()
 
 
 class GunicornApp(BaseApplication):  # type: ignore[misc]
@@ -100,16 +114,29 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
 
         self.cfg.set("post_worker_init", post_worker_init)
 
-    def reload(self) -> None:
-        """Read the settings again, on SIGHUP; wrong ones are logged and the old ones stay.
+    def run(self) -> None:
+        """Serve until a signal ends it."""
+        _Master(self).run()
 
-        The address stays in any case: the socket is open, perhaps on a port below 1024.
+    def read_settings(self) -> bool:
+        """Read the settings again, on SIGHUP; return whether new workers are to begin.
+
+        Wrong ones are logged and the old ones stay.
         """
         try:
             self._settings = self._read_again()
         except SettingsError as error:
             for problem in error.problems:
                 logger.error("the settings stay as they were: %s", problem)
+            # whoever writes a plugin wants to see it in any case
+            return self._watch
+        return True
+
+    def reload(self) -> None:
+        """Configure gunicorn by the settings as they are now.
+
+        The address stays in any case: the socket is open, perhaps on a port below 1024.
+        """
         self.do_load_config()
 
     def load(self) -> Flask:

@@ -108,6 +108,19 @@ def test_a_new_worker_asks_for_keys_although_their_file_is_gone(run, start, fold
     assert ask(server.url, key)[0] == 401
 
 
+def test_a_hangup_while_their_file_is_broken_shuts_nobody_out(run, start, folder) -> None:
+    file = ("--keys-file", str(folder / "keys.json"))
+    key = run("keys", "create", *file).stdout.strip()
+    server = start(*SERVE, *file)
+    assert ask(server.url, key)[0] == 200
+    (folder / "keys.json").write_text("{broken")
+    for times in (1, 2):
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for(rf"(?s)(settings stay as they were: \S+ ?\S*: keys_file: .*){{{times}}}")
+    assert ask(server.url, key)[0] == 200
+    assert server.log.count("Booting worker") == 1
+
+
 def test_a_file_that_others_can_read_keeps_the_server_from_starting(run, folder) -> None:
     file = ("--keys-file", str(folder / "keys.json"))
     run("keys", "create", *file)
