@@ -66,9 +66,11 @@ def _request(call: Call) -> Json:
     # what came is not always what it should be, but an archive has no fragments
     path = (call.raw_path or call.path or "/").replace("#", "%23")
     host = call.headers.get("host", "").replace("#", "") or "localhost"
+    # what is meant for a proxy names its host itself
+    url = path if path.startswith(("http://", "https://")) else f"http://{host}{path}"
     request: Json = {
         "method": call.method or "POST",
-        "url": f"http://{host}{path}",
+        "url": url,
         "httpVersion": _HTTP_VERSION,
         "cookies": [],
         "headers": _pairs(call.headers),

@@ -1,8 +1,10 @@
-"""Headers as they may be shown: whatever lets somebody in is hidden."""
+"""Headers and addresses as they may be shown: whatever lets somebody in is hidden."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from urllib.parse import unquote_plus
 
 #: Stands for what is hidden.
 MASK = "***"
@@ -35,6 +37,23 @@ def masked(headers: Mapping[str, str]) -> dict[str, str]:
     {'authorization': 'Bearer ***', 'x-team': 'blue'}
     """
     return {name: _mask(value) if is_secret(name) else value for name, value in headers.items()}
+
+
+def masked_query(path: str) -> str:
+    """Return a path as a client sent it, with the secret values in its query hidden.
+
+    >>> masked_query("/v1/models?api_key=abc&after=3")
+    '/v1/models?api_key=***&after=3'
+    """
+    before, mark, query = path.partition("?")
+    return before + mark + "&".join(map(_masked_parameter, query.split("&"))) if mark else path
+
+
+def _masked_parameter(parameter: str) -> str:
+    name, equals, _ = parameter.partition("=")
+    # api_key and apiKey are as secret as api-key
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", "-", unquote_plus(name))
+    return f"{name}={MASK}" if equals and is_secret(words) else parameter
 
 
 def is_secret(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import structs
 
 from caesar_server.mock.journal.entry import CLIENT_LEFT, COMPLETED, Ended, Entry, FaultNote
-from caesar_server.mock.journal.masking import masked
+from caesar_server.mock.journal.masking import masked, masked_query
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import FaultKind
 from caesar_server.mock.model.rule import Decision, Rule
@@ -112,7 +112,12 @@ class Recording:
             return Entry(
                 id=call.id,
                 number=self.number,
-                call=structs.replace(call, headers=masked(call.headers), api_key=None),
+                call=structs.replace(
+                    call,
+                    headers=masked(call.headers),
+                    raw_path=masked_query(call.raw_path),
+                    api_key=None,
+                ),
                 original=call,
                 group=self.group,
                 at=self._at,

@@ -27,6 +27,22 @@ MakeCall = Callable[..., Call]
 VALIDATOR = Draft202012Validator(HAR)
 
 
+@pytest.mark.parametrize("name", ["api_key", "api-key", "apiKey", "key", "access%5Ftoken", "TOKEN"])
+def test_secrets_in_a_query_are_hidden(journal: Journal, make_call: MakeCall, name: str) -> None:
+    journal.open(make_call(raw_path=f"/v1/completions?a=1&{name}=hush%20hush&monkey=2&keys"))
+    (entry,) = journal.entries()
+    for told in (to_json([entry], journal.totals()), to_har([entry]), repr(entry)):
+        assert "hush" not in str(told)
+    assert entry.call.raw_path == f"/v1/completions?a=1&{name}=***&monkey=2&keys"
+
+
+def test_an_address_in_full_is_the_url(journal: Journal, make_call: MakeCall) -> None:
+    journal.open(make_call(raw_path="http://api.example/v1/completions?a=1"))
+    request = to_har(journal.entries())["log"]["entries"][0]["request"]
+    assert request["url"] == "http://api.example/v1/completions?a=1"
+    assert request["queryString"] == [{"name": "a", "value": "1"}]
+
+
 @pytest.fixture
 def full(journal: Journal, clock: FakeClock, make_call: MakeCall) -> Journal:
     """A stream, one that a fault cut off in the middle of a character, and one that goes on."""
