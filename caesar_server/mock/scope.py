@@ -150,17 +150,16 @@ class Scope:
         with self._lock:
             return self._table.states()
 
-    def rule(self, rule_id: str) -> Rule | None:
-        """Return a rule by its id."""
+    def state(self, rule_id: str) -> RuleState | None:
+        """Return a rule by its id, with its counters."""
         with self._lock:
             entry = self._table.find(rule_id)
-            return None if entry is None else entry.rule
+            return None if entry is None else entry.state()
 
     def uses(self, rule_id: str) -> int:
         """Return how often a rule was used; 0 for one that is not there."""
-        with self._lock:
-            entry = self._table.find(rule_id)
-            return 0 if entry is None else entry.counts.used
+        state = self.state(rule_id)
+        return 0 if state is None else state.used
 
     def add(self, rule: Rule) -> Rule:
         """Add a rule after all others of its priority, and return it with its id.

@@ -75,8 +75,7 @@ class RuleBuilder:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules that it has added so far, but for those that are not in force any more."""
-        # another rule may have the id of one that went with a reset
-        return tuple(rule for rule in self._rules if self._scope.rule(rule.id) is rule)
+        return tuple(filter(self._is_in_force, self._rules))
 
     # -- what is done
 
@@ -250,6 +249,11 @@ class RuleBuilder:
             return
         wanted = "at least once" if times is None else f"{times} times"
         raise AssertionError(f"the rule of {self._where} was used {used} times, wanted {wanted}")
+
+    def _is_in_force(self, rule: Rule) -> bool:
+        state = self._scope.state(rule.id)
+        # another rule may have the id of one that went with a reset
+        return state is not None and state.rule is rule
 
     def _add(self, **what: Any) -> RuleBuilder:
         self._rules.append(self._scope.add(replace(self._plan, **what)))

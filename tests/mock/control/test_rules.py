@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from caesar_server.mock.matching.table import Entry
 from caesar_server.mock.scopes import Scopes
 
 RULE = {"name": "greeting", "when": {"prompt": {"contains": "Hello"}}, "reply": "Hi"}
@@ -32,6 +33,20 @@ def test_a_rule_answers_from_now_on(client: FlaskClient, complete: Complete, fit
     shown = client.get("/_mock/rules/r1")
     fits("RuleState", shown.json)
     assert (shown.json["matched"], shown.json["used"], shown.json["left"]) == (1, 1, None)
+
+
+def test_only_rules_that_are_shown_are_looked_at(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or thousands of rules would take minutes to add."""
+    looked, state = list[Entry](), Entry.state
+    monkeypatch.setattr(Entry, "state", lambda entry: looked.append(entry) or state(entry))
+    client.post("/_mock/rules", json={"rules": [RULE] * 50})
+    assert len(looked) == 50
+    client.post("/_mock/rules", json=RULE)
+    client.get("/_mock/rules/r7")
+    client.put("/_mock/rules/r8", json=RULE)
+    assert len(looked) == 53
 
 
 def test_rules_are_listed_in_the_order_in_which_they_are_tried(

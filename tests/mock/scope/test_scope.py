@@ -252,10 +252,10 @@ def test_rules_are_replaced_in_their_place_and_removed() -> None:
     assert said(scope, *"ab") == ["1", "2"]
     scope.replace(replace(first, replies=(Reply(text="new"),)))
     assert said(scope, *"ab") == ["new", "2"]
-    assert scope.rule("r1") == replace(first, replies=(Reply(text="new"),))
+    assert scope.state("r1").rule == replace(first, replies=(Reply(text="new"),))
     assert scope.remove("r1")
     assert not scope.remove("r1")
-    assert scope.rule("r1") is None
+    assert scope.state("r1") is None
     with pytest.raises(KeyError):
         scope.replace(first)
     scope.clear()

@@ -106,10 +106,10 @@ def _add(scope: Scope, rule: Rule) -> None:
 
 
 def _shown(scope: Scope, rule_id: str) -> Mapping[str, Any]:
-    for state in scope.states():
-        if state.rule.id == rule_id:
-            return rule_json(state)
-    raise _no_rule(rule_id)
+    state = scope.state(rule_id)
+    if state is None:
+        raise _no_rule(rule_id)
+    return rule_json(state)
 
 
 def _no_rule(rule_id: str) -> NotFoundError:
