@@ -8,6 +8,8 @@ import time
 #: Real seconds that :meth:`MockClock.wait_for_waiters` allows by itself.
 _PATIENCE_S = 10.0
 _ROUNDING_S = 1e-6
+#: By so much it may be turned in all: times are dates, of which 9999 is the last year.
+_FARTHEST_S = 200e9
 #: Real seconds between two looks at an event of which this module is not told.
 _LOOK_S = 0.005
 #: While the clock runs; somebody may stop it meanwhile.
@@ -85,12 +87,14 @@ class MockClock:
         are over by then end one right after the other.  When this returns, all of them have left
         their wait; some may be in the next one already.
 
-        :param seconds: 0 or more.
-        :raises ValueError: if it is less, or no finite number.
+        :param seconds: 0 or more; 200,000,000,000 in all, which are 6,000 years.
+        :raises ValueError: if it is less, or more.
         :raises TimeoutError: if one does not leave within 10 real seconds.
         """
-        if not 0 <= seconds < float("inf"):
-            raise ValueError(f"seconds: expected a number of 0 or more, got {seconds}")
+        if not 0 <= seconds <= _FARTHEST_S - self.turned_s:
+            raise ValueError(
+                f"seconds: expected a number from 0 to {_FARTHEST_S:.0f} in all, got {seconds}"
+            )
         self.stop()
         with self._changed:
             self._time_s += seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
@@ -70,8 +71,20 @@ def test_a_reset_ends_waits_of_calls_that_were_before(pool: ThreadPoolExecutor) 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_it_does_not_go_back(seconds: float) -> None:
-    with pytest.raises(ValueError, match="seconds: expected a number of 0 or more"):
+    with pytest.raises(ValueError, match="seconds: expected a number from 0 to"):
         MockClock().advance(seconds)
+
+
+def test_it_is_not_turned_beyond_the_last_date() -> None:
+    clock = MockClock()
+    clock.advance(100e9)
+    clock.advance(100e9)
+    assert datetime.fromtimestamp(clock.time(), UTC).year > 8000
+    for seconds in (1, 1e12):
+        with pytest.raises(ValueError, match="from 0 to 200000000000 in all, got"):
+            clock.advance(seconds)
+    clock.reset()
+    clock.advance(1)
 
 
 def test_who_waits_goes_on_when_it_is_turned_far_enough(pool: ThreadPoolExecutor) -> None:
