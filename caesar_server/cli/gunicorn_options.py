@@ -11,7 +11,12 @@ from caesar_server.cli.workers.manners import grace_s, keep_what_is_loaded, serv
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.observing.gunicorn_log import logger_class
-from caesar_server.web.observing.sharing import drop_numbers, keep_numbers, share_numbers
+from caesar_server.web.observing.sharing import (
+    drop_numbers,
+    keep_numbers,
+    place_numbers,
+    share_numbers,
+)
 
 #: Connections of a worker beyond its threads; with none of them gunicorn switches keep-alive off.
 _SPARE_CONNECTIONS = 200
@@ -73,6 +78,7 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
         "control_socket_disable": True,
         "proc_name": "caesar-server",
         "on_starting": share_numbers,
+        "pre_fork": place_numbers,
         "child_exit": keep_numbers,
         "on_exit": drop_numbers,
         "post_worker_init": begin_work,

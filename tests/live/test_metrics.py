@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,22 @@ def replace_workers(server: Any, number: signal.Signals) -> None:
         server.signal(number)
     server.wait(lambda: len(server.workers() - old) == 2 and not server.workers() & old)
     server.wait(server.answers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_a_folder_that_somebody_removes_takes_no_more_than_numbers_along(
+    start: Callable[..., Any], number: signal.Signals
+) -> None:
+    """As who empties /tmp does."""
+    server = start("--workers=2")
+    ask_until_all_answered(server, 2)
+    shutil.rmtree(folder_of(server))
+    # a label that the worker has not had yet
+    assert server.request("GET", "/nowhere")[0] == 404
+    replace_workers(server, number)
+    assert completed(server) == 0
+    sent = ask_until_all_answered(server, 2)
+    assert completed(server) == sent
 
 
 def test_counters_never_go_back_while_workers_come_and_go(start: Callable[..., Any]) -> None:

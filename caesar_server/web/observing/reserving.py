@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import values
@@ -38,8 +39,8 @@ class ReservedFile:
 
     def __init__(self, filename: str) -> None:
         """:raises OSError: if the disk has no room for the file."""
-        _fill(filename, _FIRST_BYTES)
-        self._filename = filename
+        with Path(filename).open("ab") as file:
+            _fill(file.fileno(), _FIRST_BYTES)
         self._numbers = MmapedDict(filename)
 
     def read_value(self, key: str) -> tuple[float, float]:
@@ -52,7 +53,7 @@ class ReservedFile:
             needed, capacity = numbers._used + len(key.encode()) + _VALUE_BYTES, numbers._capacity
             while needed > capacity:
                 capacity *= 2
-            _fill(self._filename, capacity)
+            _fill(numbers._f.fileno(), capacity)
         value, timestamp = numbers.read_value(key)
         return value, timestamp
 
@@ -87,7 +88,8 @@ class SharedFile:
                 return self._file.read_value(key)
         except OSError as error:
             if not self._homeless:
-                logger.warning("/metrics will lack some numbers of this process: %s", error)
+                told = f"{self._filename}: {error.strerror}"
+                logger.warning("/metrics will lack some numbers of this process: %s", told)
             self._homeless[key] = (0.0, 0.0)
         return self._homeless[key]
 
@@ -104,19 +106,16 @@ class SharedFile:
             self._file.close()
 
 
-def _fill(filename: str, size: int) -> None:
+def _fill(descriptor: int, size: int) -> None:
     """Let a file be at least ``size`` bytes long, without holes.
 
+    :param descriptor: of a file that is open for writing.
     :raises OSError: if the disk has no room for them; the file is then as long as before.
     """
-    descriptor = os.open(filename, os.O_WRONLY | os.O_CREAT, 0o644)
+    before = length = os.fstat(descriptor).st_size
     try:
-        before = length = os.fstat(descriptor).st_size
-        try:
-            while length < size:
-                length += os.pwrite(descriptor, bytes(size - length), length)
-        except OSError as error:
-            os.ftruncate(descriptor, before)
-            raise OSError(error.errno, error.strerror, filename) from None
-    finally:
-        os.close(descriptor)
+        while length < size:
+            length += os.pwrite(descriptor, bytes(size - length), length)
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise

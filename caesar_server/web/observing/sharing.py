@@ -35,16 +35,40 @@ def share_numbers(server: Any) -> None:
     """At the start (``on_starting``): make the folder and name it in the workers' environment."""
     _remove_left_behind()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    # Held as long as any process of this server lives; it gets its name when it is locked already.
-    server.metrics_lock = os.open(folder / "new", os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(server.metrics_lock, fcntl.LOCK_EX)
-    (folder / "new").rename(folder / _LOCK)
-    os.chown(folder, server.cfg.uid, server.cfg.gid)
+    server.metrics_lock = _occupied(folder, server.cfg)
     set_variable(VARIABLE, str(folder))
     _remember_process()
     server.metrics_folder = folder
     if server.cfg.preload_app:
         server.log.warning("with preload_app each worker's /metrics knows its own numbers only")
+
+
+def place_numbers(server: Any, worker: Any) -> None:
+    """Before a worker begins (``pre_fork``): make the folder anew if somebody has removed it."""
+    folder: Path | None = getattr(server, "metrics_folder", None)
+    if folder is None or folder.is_dir():
+        return
+    try:
+        folder.mkdir(0o700)
+        before, server.metrics_lock = server.metrics_lock, _occupied(folder, server.cfg)
+        os.close(before)
+    except OSError as error:
+        server.log.warning("there is no place for the numbers of /metrics: %s", error)
+    else:
+        server.log.warning("%s was removed, and the numbers of /metrics with it", folder)
+
+
+def _occupied(folder: Path, config: Any) -> int:
+    """Return the lock on a folder that was just made, held until all of the server has ended.
+
+    :raises OSError: if it cannot be made.
+    """
+    descriptor = os.open(folder / "new", os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # it gets its name when it is locked already
+    (folder / "new").rename(folder / _LOCK)
+    os.chown(folder, config.uid, config.gid)
+    return descriptor
 
 
 def _remember_process() -> None:
@@ -68,18 +92,25 @@ def keep_numbers(server: Any, worker: Any) -> None:
     folder: Path | None = getattr(server, "metrics_folder", None)
     if folder is None:
         return  # somebody else's on_starting is in place of ours
+    try:
+        _keep(folder, worker.pid, {str(pid) for pid in server.WORKERS})
+    except OSError as error:
+        server.log.warning("cannot add up numbers of /metrics: %s", error)
+
+
+def _keep(folder: Path, gone: int, living: set[str]) -> None:
+    """Add up what is left of a process.
+
+    :raises OSError: if the disk has no room, or the folder was removed.
+    """
     from prometheus_client.multiprocess import mark_process_dead
 
-    mark_process_dead(worker.pid, str(folder))
-    living = {str(pid) for pid in server.WORKERS}
+    mark_process_dead(gone, str(folder))
     with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as got_it:
         # Busy: the files count as they are, and are added up when the next worker goes.
         if got_it:
-            try:
-                for kind in _ADDED:
-                    _add_up(folder, kind, living)
-            except OSError as error:
-                server.log.warning("cannot add up numbers of /metrics: %s", error)
+            for kind in _ADDED:
+                _add_up(folder, kind, living)
 
 
 def drop_numbers(server: Any) -> None:
