@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 _FIRST_BYTES = 1 << 16
 #: What a number takes at most besides its name: its length, spaces, its value and its time.
 _VALUE_BYTES = 4 + 8 + 16
+
+_Write: TypeAlias = Callable[[str, float, float], None]
 
 
 def reserve_numbers() -> None:
@@ -35,6 +38,7 @@ class ReservedFile:
     """A file of numbers that says so if there is no room for one more.
 
     :param filename: made if it is not there.
+    :ivar write_value: sets a number that has its place, with its time.
     """
 
     def __init__(self, filename: str) -> None:
@@ -42,6 +46,7 @@ class ReservedFile:
         with Path(filename).open("ab") as file:
             _fill(file.fileno(), _FIRST_BYTES)
         self._numbers = MmapedDict(filename)
+        self.write_value: _Write = self._numbers.write_value
 
     def read_value(self, key: str) -> tuple[float, float]:
         """Return value and time of a number; a new one gets its place.
@@ -57,10 +62,6 @@ class ReservedFile:
         value, timestamp = numbers.read_value(key)
         return value, timestamp
 
-    def write_value(self, key: str, value: float, timestamp: float) -> None:
-        """Set a number that has its place."""
-        self._numbers.write_value(key, value, timestamp)
-
     def close(self) -> None:
         """Close the file."""
         self._numbers.close()
@@ -72,12 +73,15 @@ class SharedFile:
     A number for which the disk has no room is known to nobody: requests are answered all the same.
 
     :param filename: made when the first number comes.
+    :ivar write_value: sets a number that was read before, with its time: the file's own as long as
+        all have found room, since each answer sets a dozen and more.
     """
 
     def __init__(self, filename: str) -> None:
         self._filename = filename
         self._file: ReservedFile | None = None
         self._homeless: dict[str, tuple[float, float]] = {}
+        self.write_value: _Write = self._write
 
     def read_value(self, key: str) -> tuple[float, float]:
         """Return value and time of a number; a new one gets its place."""
@@ -85,16 +89,17 @@ class SharedFile:
             if key not in self._homeless:
                 if self._file is None:
                     self._file = ReservedFile(self._filename)
+                    self.write_value = self._write if self._homeless else self._file.write_value
                 return self._file.read_value(key)
         except OSError as error:
             if not self._homeless:
                 told = f"{self._filename}: {error.strerror}"
                 logger.warning("/metrics will lack some numbers of this process: %s", told)
             self._homeless[key] = (0.0, 0.0)
+            self.write_value = self._write
         return self._homeless[key]
 
-    def write_value(self, key: str, value: float, timestamp: float) -> None:
-        """Set a number that was read before."""
+    def _write(self, key: str, value: float, timestamp: float) -> None:
         if self._file is None or key in self._homeless:
             self._homeless[key] = (value, timestamp)
         else:
