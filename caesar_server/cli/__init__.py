@@ -6,6 +6,9 @@ they run.
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -71,6 +74,18 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="caesar-server")
 def main() -> None:
     """Serve the Caesar research API, with the backends that are installed."""
+    _open_closed_streams()
+
+
+def _open_closed_streams() -> None:
+    """Let standard streams that the caller has closed lead nowhere.
+
+    The next file that is opened takes such a number: a client's connection would be written to.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # as long as the process lives
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
 
 
 _COMMANDS = (

@@ -72,11 +72,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start ``caesar-server mock`` with these flags, in an empty folder."""
     processes = []
 
-    def begin(*flags: str, cwd: Path = tmp_path, **variables: str) -> Mock:
+    def begin(*flags: str, cwd: Path = tmp_path, closed: str = "", **variables: str) -> Mock:
         log = tmp_path / f"log-{len(processes)}"
         with log.open("w") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "caesar_server", "mock", "--port", "0", *flags],
+                [
+                    *("sh", "-c", f'exec "$@" {closed}', "sh"),
+                    *(sys.executable, "-m", "caesar_server", "mock", "--port", "0", *flags),
+                ],
                 cwd=cwd,
                 env={**os.environ, **variables},
                 stdin=subprocess.PIPE,
@@ -105,6 +108,14 @@ def test_it_prints_one_line_when_it_is_ready_and_ends_at_a_signal(start, number)
     mock.process.send_signal(number)
     assert mock.end() == (0, "")
     assert "Traceback" not in mock.log
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_streams_that_are_closed_are_not_missed(start, closed):
+    mock = start(closed=closed)
+    assert mock.ask("Hi") == "Hi"
+    mock.process.send_signal(signal.SIGTERM)
+    assert mock.end() == (0, "")
 
 
 def test_without_the_flag_the_line_is_for_people(start):
