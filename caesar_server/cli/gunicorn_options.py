@@ -7,7 +7,12 @@ import sys
 from typing import Any
 
 from caesar_server.cli.workers import worker_base
-from caesar_server.cli.workers.manners import grace_s, keep_what_is_loaded, services_of
+from caesar_server.cli.workers.manners import (
+    close_parts,
+    grace_s,
+    keep_what_is_loaded,
+    services_of,
+)
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.observing.gunicorn_log import logger_class
@@ -124,4 +129,4 @@ def close_app(server: Any, worker: Any) -> None:
     """In a worker that ends: cancel its runs, close its backends and its store."""
     services = services_of(worker)
     if services is not None:
-        services.close()
+        close_parts(services)

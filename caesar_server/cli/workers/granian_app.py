@@ -16,7 +16,12 @@ from flask import Flask
 
 from caesar_server import app as wiring
 from caesar_server.cli.startup import check_settings, read_settings
-from caesar_server.cli.workers.manners import grace_s, keep_what_is_loaded, let_runs_end
+from caesar_server.cli.workers.manners import (
+    close_parts,
+    grace_s,
+    keep_what_is_loaded,
+    let_runs_end,
+)
 from caesar_server.errors import SettingsError
 from caesar_server.store.opening import prepare_store
 from caesar_server.web.observing.logs import configure_logging
@@ -68,7 +73,7 @@ def _finish(services: Services, ending: _Ending) -> None:
     """Let runs end for which no client holds a connection, then close all parts."""
     began_at = time.monotonic() if ending.began_at is None else ending.began_at
     let_runs_end(services, began_at + services.settings.graceful_timeout_s, lambda: None)
-    services.close()
+    close_parts(services)
 
 
 def _drain_at_the_end(services: Services) -> _Ending:

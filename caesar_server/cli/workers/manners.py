@@ -127,10 +127,17 @@ def let_runs_end(services: Services, until: float, while_waiting: Callable[[], o
 def keep_what_is_loaded() -> None:
     """Leave modules and app out of the looks for garbage: they stay as long as the process.
 
-    A full look at them holds all threads up, for some ten milliseconds.
+    A full look at them holds all threads up, for some ten milliseconds.  :func:`close_parts` takes
+    it back, or Python could not take the process down in its order.
     """
     gc.collect()
     gc.freeze()
+
+
+def close_parts(services: Services) -> None:
+    """Close what the app has at the end of the process."""
+    services.close()
+    gc.unfreeze()
 
 
 def grace_s(settings: Settings) -> float:
