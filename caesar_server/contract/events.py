@@ -19,7 +19,6 @@ Events are immutable and may be shared between threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -39,8 +38,7 @@ Channel: TypeAlias = Literal["content", "transformed", "reasoning"]
 FinishReason: TypeAlias = Literal["stop", "length", "content_filter"]
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(codec.Value, frozen=True):
     """The backend is at work; before the first delta.
 
     :param details: JSON values that a response header or a log may want, such as which upstream
@@ -48,11 +46,10 @@ class Started:
     """
 
     type: ClassVar[str] = "started"
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChanged:
+class StatusChanged(codec.Value, frozen=True):
     """The job entered a new phase.  Statuses may repeat from loop to loop.
 
     ``queued``, ``completed`` and ``failed`` are the server's own to report.
@@ -63,16 +60,14 @@ class StatusChanged:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressNoted:
+class ProgressNoted(codec.Value, frozen=True):
     """One line for a person who waits, such as ``"Reading 12 sources"``."""
 
     type: ClassVar[str] = "progress_noted"
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFound:
+class ResultFound(codec.Value, frozen=True):
     """A source.  A second event with the same ``id`` replaces the first.
 
     :param id: unique within the job.
@@ -88,8 +83,7 @@ class ResultFound:
     citation_index: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStored:
+class SourceStored(codec.Value, frozen=True):
     """The content of the result ``result_id``: as fetched (``raw``) and as Markdown."""
 
     type: ClassVar[str] = "source_stored"
@@ -98,8 +92,7 @@ class SourceStored:
     markdown: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLogged:
+class RequestLogged(codec.Value, frozen=True):
     """One call to a third party (``GET /research/{id}/http_requests``).
 
     Headers and bodies are shown to the owner of the job: leave credentials out.
@@ -124,24 +117,21 @@ class RequestLogged:
     result_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopFinished:
+class LoopFinished(codec.Value, frozen=True):
     """Reasoning loop number ``loop``, from 1, is done."""
 
     type: ClassVar[str] = "loop_finished"
     loop: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopLogprob:
+class TopLogprob(codec.Value, frozen=True):
     """An alternative token at one position, with its natural log probability."""
 
     token: str
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class LogprobToken:
+class LogprobToken(codec.Value, frozen=True):
     """One token of a delta.
 
     :param logprob: natural log probability, finite; None only for the first token of an echoed
@@ -154,11 +144,8 @@ class LogprobToken:
     top: tuple[TopLogprob, ...] = ()
 
 
-class ContentDelta(msgspec.Struct, frozen=True, gc=False):
+class ContentDelta(codec.Value, frozen=True, gc=False):
     """More text of one choice.  Never half a character, never a part of a stop sequence.
-
-    There is one for each token, so it is made as msgspec makes its values, in a tenth of the time
-    that a frozen dataclass takes.  ``dataclasses.replace`` and its kin take it all the same.
 
     :param text: the increment; may be empty if it carries ``logprobs``.
     :param choice: ``prompt position * n + k``, from 0.
@@ -166,19 +153,13 @@ class ContentDelta(msgspec.Struct, frozen=True, gc=False):
     """
 
     type: ClassVar[str] = "content_delta"
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     text: str
     choice: int = 0
     channel: Channel = "content"
     logprobs: tuple[LogprobToken, ...] | None = None
 
 
-# tells dataclasses of its fields, and changes nothing else
-dataclass(init=False, repr=False, eq=False, match_args=False)(ContentDelta)
-
-
-@dataclass(frozen=True, slots=True)
-class UsageCounted:
+class UsageCounted(codec.Value, frozen=True):
     """Tokens used since the last such event: a run's usage is the sum over these events.
 
     Count the tokens of a prompt once, however many choices it has.
@@ -189,8 +170,7 @@ class UsageCounted:
     completion_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceFinished:
+class ChoiceFinished(codec.Value, frozen=True):
     """Choice ``choice`` is complete.  ``length`` means cut by ``max_tokens`` or the context."""
 
     type: ClassVar[str] = "choice_finished"
@@ -198,8 +178,7 @@ class ChoiceFinished:
     reason: FinishReason = "stop"
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(codec.Value, frozen=True):
     """Terminal: the answer is whole.
 
     :param details: JSON values about what the run decided, such as ``stopped_because``, chosen
@@ -207,11 +186,10 @@ class Completed:
     """
 
     type: ClassVar[str] = "completed"
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(codec.Value, frozen=True):
     """Terminal: there will be no (more) answer.
 
     A backend may yield this or raise one of :mod:`caesar_server.contract.errors`: the same.

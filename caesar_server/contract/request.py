@@ -7,8 +7,9 @@ HTTP, no ids and no keys, and survives JSON (:func:`request_to_json`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
 
 from caesar_server.contract import codec
 
@@ -16,8 +17,7 @@ from caesar_server.contract import codec
 Prompt: TypeAlias = str | tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(codec.Value, frozen=True, kw_only=True):
     """How text is to be generated; ranges are those of OpenAI's completions API.
 
     :param max_tokens: at least 1.
@@ -39,7 +39,7 @@ class Sampling:
     top_p: float | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logit_bias: Mapping[int, float] = msgspec.field(default_factory=dict)
     seed: int | None = None
     stop: tuple[str, ...] = ()
     n: int = 1
@@ -47,8 +47,7 @@ class Sampling:
     logprobs: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResearchParameters:
+class ResearchParameters(codec.Value, frozen=True, kw_only=True):
     """How research is to be done (Caesar's ``POST /research``, version 2025-11-27).
 
     :param auto: let the backend choose the five values below it.
@@ -75,8 +74,7 @@ class ResearchParameters:
     collection_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionRequest:
+class CompletionRequest(codec.Value, frozen=True, kw_only=True):
     """Continue each of the prompts.
 
     Choice ``p * sampling.n + k`` is the ``k``-th answer to ``prompts[p]``.
@@ -98,7 +96,7 @@ class CompletionRequest:
     suffix: str | None = None
     parameters: ResearchParameters = ResearchParameters(auto=True)
     user: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def choices(self) -> int:
@@ -106,8 +104,7 @@ class CompletionRequest:
         return len(self.prompts) * self.sampling.n
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(codec.Value, frozen=True, kw_only=True):
     """A piece of a message: text, or a stored file by its id; one of the two is set.
 
     :param text: the piece's text.
@@ -120,8 +117,7 @@ class Part:
     filename: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(codec.Value, frozen=True, kw_only=True):
     """One turn of a chat.
 
     :param role: ``system``, ``developer``, ``user``, ``assistant``, ``tool`` or ``function``.
@@ -132,7 +128,7 @@ class Message:
     role: str
     parts: tuple[Part, ...] = ()
     name: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -140,8 +136,7 @@ class Message:
         return "\n".join(part.text for part in self.parts if part.text is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
+class ChatRequest(codec.Value, frozen=True, kw_only=True):
     """Answer the last message of a chat, ``sampling.n`` times.
 
     :param messages: at least one.
@@ -159,7 +154,7 @@ class ChatRequest:
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: Any = None
     user: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def choices(self) -> int:
@@ -167,8 +162,7 @@ class ChatRequest:
         return self.sampling.n
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResearchRequest:
+class ResearchRequest(codec.Value, frozen=True, kw_only=True):
     """Find out about ``query`` and answer with sources.
 
     :param file_ids: uploaded files to ground the answer on.
@@ -186,8 +180,7 @@ class ResearchRequest:
         return 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(codec.Value, frozen=True, kw_only=True):
     """A result of an earlier job, with what was stored of it."""
 
     id: str
@@ -197,8 +190,7 @@ class Source:
     markdown: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowUpRequest:
+class FollowUpRequest(codec.Value, frozen=True, kw_only=True):
     """A further question about a finished job.
 
     :param content: the question.
@@ -228,8 +220,7 @@ class FollowUpRequest:
         return 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrainstormRequest:
+class BrainstormRequest(codec.Value, frozen=True, kw_only=True):
     """Ask 2 to 7 clarifying questions about ``query``, or none if it is specific.
 
     The answer is ``Completed(details={"questions": [{"question": str, "options": [str, ...]}]})``.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from caesar_server.contract import Backend, Model
 from caesar_server.entry_points import normalised
@@ -32,8 +33,7 @@ from caesar_server.settings import Settings
 _logger = logging.getLogger("caesar_server.registry")
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedBackend:
+class ResolvedBackend(NamedTuple):
     """The backend that answers to a model name.
 
     :param name: the backend's name.

@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from caesar_server.errors import ModelNotFoundError, SettingsError
 from caesar_server.settings import ModelRoute, Settings
@@ -23,8 +24,7 @@ _MADE_UP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where a request goes.
 
     :param backend: the backend's name.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import Field, dataclass
 from typing import Any, ClassVar
 
 import msgspec
 import msgspec.structs
 
+from caesar_server.contract.codec import Value
 from caesar_server.contract.context import Update
 from caesar_server.contract.events import Event, RequestLogged, SourceStored, Status
 from caesar_server.contract.request import Request, RequestKind
@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(Value, frozen=True, kw_only=True):
     """A job as it stands; msgspec's, since each answer makes a few.
 
     :param id: a UUID.
@@ -61,7 +61,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     :param loops: that finished: the largest ``LoopFinished``, or its end's ``loops_consumed``.
     """
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     id: str
     created_at: float
     model: str
@@ -97,9 +96,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> RequestKind:
         """What kind of request it answers."""
         return self.request.type  # type: ignore[return-value]
-
-
-dataclass(init=False, repr=False, eq=False, match_args=False)(Job)  # tells it of the fields alone
 
 
 #: How long a detached job stays after its end at least: whoever follows it reads it from the store.

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from marshmallow import INCLUDE, ValidationError, fields
 
 from caesar_server.blueprints.compat import json_schemas
@@ -49,8 +50,7 @@ _NARROW_SCHEMAS = 64
 _AUTOMATIC = ResearchParameters(auto=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class Call(msgspec.Struct, Generic[R], frozen=True):
     """What a client asked for: the request itself and how it wants the answer.
 
     :param model: the name as the client wrote it.

@@ -10,8 +10,10 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
+
+import msgspec
 
 from caesar_server.blueprints.compat.rendering.answer import (
     FailurePiece,
@@ -27,8 +29,7 @@ from caesar_server.contract.events import LogprobToken
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """What all objects of one answer have in common.
 
     :param created: Unix seconds, an integer.
@@ -52,8 +53,11 @@ class Wire(ABC):
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
-        # copied for each chunk
-        self._chunk_base = self._base(self.chunk_object)
+
+    @cached_property
+    def _chunk_base(self) -> Json:
+        """What is copied for each chunk."""
+        return self._base(self.chunk_object)
 
     def chunks(self, piece: Piece) -> Sequence[Json]:
         """Return the stream's chunks for ``piece``; a failure has none, its frame is no chunk."""
