@@ -183,6 +183,7 @@ def _job_limits(settings: Settings, limit: int) -> JobLimits:
         queue_limit=settings.queue_limit,
         max_attempts=settings.max_attempts,
         lease_s=settings.lease_s,
+        orphan_timeout_s=settings.orphan_timeout_s,
         run_here=settings.run_jobs,
         kept_jobs=kept_jobs(settings),
         kept_s=settings.stored_days * 24 * 60 * 60,

@@ -305,6 +305,12 @@ WORKER_LOST = ErrorInfo(
     status=503,
     transient=True,
 )
+#: How a job ends that has waited for long while no process could run it.
+BACKEND_GONE = ErrorInfo(
+    message="No process of the server has the backend that the job waits for",
+    code="backend_gone",
+    status=503,
+)
 #: How a job ends that was begun again and again and never came to its end.
 ATTEMPTS = ErrorInfo(
     message="The job was begun several times, and each time its process was lost",

@@ -18,6 +18,7 @@ from caesar_server.jobs.following.follower import Follower
 from caesar_server.jobs.following.watch import Watch
 from caesar_server.jobs.leasing.claims import Claims
 from caesar_server.jobs.leasing.lease import Lease
+from caesar_server.jobs.leasing.orphans import Orphans
 from caesar_server.jobs.running.pool import JobPool
 from caesar_server.registry import Registry
 from caesar_server.store.base import Job, Store, UnknownJobError
@@ -40,6 +41,8 @@ class JobLimits:
     :param queue_limit: jobs that may wait in the store, for all processes together.
     :param max_attempts: processes that a job may cost until it counts as the cause.
     :param lease_s: how long a process may be silent before its jobs are others' to claim.
+    :param orphan_timeout_s: how long a job waits for a backend that no living process has until it
+        has failed; 0: for ever.
     :param run_here: whether it runs jobs at all, or leaves them to others.
     :param kept_jobs: finished jobs that are kept; None: all.
     :param kept_s: how long finished jobs are kept; None: for ever.
@@ -49,6 +52,7 @@ class JobLimits:
     queue_limit: int = 1000
     max_attempts: int = 3
     lease_s: float = 30.0
+    orphan_timeout_s: float = 0.0
     run_here: bool = True
     kept_jobs: int | None = None
     kept_s: float | None = None
@@ -85,7 +89,11 @@ class DetachedJobs:
         self._housekeeping = housekeeping
         observer = observer or NoObserver()
         self.lease = Lease(
-            store, limits.lease_s, beat=self.look_after, lapsed=self._stop_what_was_taken
+            store,
+            limits.lease_s,
+            backends=self._claimable,
+            beat=self.look_after,
+            lapsed=self._stop_what_was_taken,
         )
         self._watch = Watch(store, on_change=self._react, time=clock.time)
         self._claims = Claims(
@@ -96,6 +104,7 @@ class DetachedJobs:
             max_attempts=limits.max_attempts,
             observer=observer,
         )
+        self._orphans = Orphans(store, limits.orphan_timeout_s, end=self._claims.claim_and_end)
         #: What could not be stored and must still be.
         self.debts = self._claims.debts
         self._pool = JobPool(
@@ -206,6 +215,7 @@ class DetachedJobs:
         if self._leaving:
             return
         self._claims.end_lost()
+        self._orphans.look()
         self._begin_waiting()
         self._prune()
 
@@ -223,6 +233,10 @@ class DetachedJobs:
         if self._limits.run_here and self._claims.some_wait():
             # of other processes too: or new jobs would take each place that becomes free
             self._some_wait = True
+
+    def _claimable(self) -> Collection[str]:
+        """Return the backends whose jobs this process takes from the queue."""
+        return self._claims.able if self._limits.run_here and not self._leaving else ()
 
     def _may_begin(self) -> bool:
         return self._limits.run_here and self._pool.has_room and not self._leaving

@@ -216,6 +216,13 @@ class Settings:
         minimum=1,
         maximum=1000,
     )
+    orphan_timeout_s: float = option(
+        259_200.0,
+        help="How long no process may have a waiting job's backend until it fails; 0: for ever.",
+        unit="s",
+        minimum=0,
+        maximum=365 * _DAY_S,
+    )
     run_jobs: bool = option(
         True, help="Run the jobs of durable backends here; off leaves them to worker processes."
     )

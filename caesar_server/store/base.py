@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from caesar_server.contract.events import Event, RequestLogged, SourceStored, St
 from caesar_server.contract.request import Request, RequestKind
 from caesar_server.store.changes import Changes
 from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.leases import Leases
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.updates import NumberedUpdate
@@ -123,15 +124,12 @@ class StoreError(Exception):
     """
 
 
-class Store(ABC):
+class Store(Leases):
     """Primitives over jobs.  Each method is one atomic step, safe from any thread.
 
     What a method has returned from is stored: a crash of the process afterwards does not undo it
     (how far a crash of the machine can, the store says).  Every method may raise
     :class:`StoreError`; one that returns a job or what belongs to it ``UnreadableRecordError``.
-
-    A process that runs jobs renews a *lease* under its name, the owner.  Once that has run out
-    anybody may claim them, which fences the earlier attempt.  No change of the time moves a lease.
 
     :cvar shared: whether other processes may have the same jobs.
     """
@@ -342,14 +340,6 @@ class Store(ABC):
     @abstractmethod
     def cancel_requests(self, owner: str) -> Collection[str]:
         """Return the ids of this owner's running jobs whose cancel was asked for."""
-
-    @abstractmethod
-    def renew(self, owner: str, lease_s: float) -> None:
-        """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
-
-    @abstractmethod
-    def retire(self, owner: str) -> None:
-        """End a lease at once: what it still holds may be claimed."""
 
     @abstractmethod
     def lost(self, *, limit: int = 100) -> Sequence[Job]:

@@ -28,6 +28,7 @@ from caesar_server.store.in_memory.leases import MemoryLeases
 from caesar_server.store.in_memory.selecting import chosen_jobs, chosen_records
 from caesar_server.store.in_memory.sizes import size_of_job
 from caesar_server.store.in_memory.updates import MemoryUpdates
+from caesar_server.store.leases import Unclaimable
 from caesar_server.store.outcome import advanced, follow_on
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.owned.memory import MemoryOwned
@@ -111,11 +112,8 @@ class MemoryStore(Store):
     def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
         """Claim the oldest detached job of one of ``backends`` that nobody runs."""
         with self._changing:
-            free = (
-                job
-                for job in map(self._jobs.__getitem__, self._unfinished)
-                if job.detached and job.backend in backends and not self._leases.hold(job.owner)
-            )
+            unfinished = map(self._jobs.__getitem__, self._unfinished)
+            free = self._leases.free(unfinished, backends.__contains__)
             oldest = min(free, key=_moment, default=None)
             return None if oldest is None else self._claim(oldest, owner)
 
@@ -238,11 +236,8 @@ class MemoryStore(Store):
     def waiting(self, *, limit: int, urgent: bool = False) -> int:
         """Return how many detached jobs have no owner, counting up to ``limit``."""
         with self._lock:
-            waiting = (
-                job
-                for job in map(self._jobs.__getitem__, self._unfinished)
-                if job.detached and job.owner is None
-            )
+            unfinished = map(self._jobs.__getitem__, self._unfinished)
+            waiting = (job for job in unfinished if job.detached and job.owner is None)
             return sum(1 for _ in islice(waiting, limit))
 
     def request_cancel(self, job_id: str) -> Job:
@@ -259,15 +254,23 @@ class MemoryStore(Store):
             running = map(self._jobs.__getitem__, self._unfinished)
             return {job.id for job in running if job.cancel_requested and job.owner == owner}
 
-    def renew(self, owner: str, lease_s: float) -> None:
+    def renew(self, owner: str, lease_s: float, backends: Collection[str] | None = None) -> None:
         """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
         with self._lock:
-            self._leases.renew(owner, lease_s)
+            self._leases.renew(owner, lease_s, backends)
 
     def retire(self, owner: str) -> None:
         """End a lease at once."""
         with self._changing:
             self._leases.retire(owner)
+
+    def unclaimable(self, *, limit: int = 10_000) -> Sequence[Unclaimable]:
+        """Return detached jobs that nobody runs and whose backend no lease names."""
+        with self._lock:
+            unfinished = map(self._jobs.__getitem__, self._unfinished)
+            free = self._leases.free(unfinished, lambda name: not self._leases.may_have(name))
+            oldest = sorted(free, key=_moment)[:limit]
+            return [Unclaimable(job.id, job.backend, job.attempt) for job in oldest]
 
     def lost(self, *, limit: int = 100) -> Sequence[Job]:
         """Return running jobs, detached or not, whose owner has no lease any more."""

@@ -13,6 +13,7 @@ from caesar_server.contract import errors as contract_errors
 from caesar_server.contract.errors import BackendError, ErrorInfo, RequestRejectedError
 from caesar_server.errors import (
     ATTEMPTS,
+    BACKEND_GONE,
     CANCELLED,
     DEADLINE,
     SHUTDOWN,
@@ -25,7 +26,10 @@ from caesar_server.errors import (
 ErrorClass = type[ServerError] | type[BackendError]
 
 #: The errors that no class stands for.
-VALUES = (UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE, STORE_AWAY, WORKER_LOST, ATTEMPTS)
+VALUES = (
+    *(UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE),
+    *(STORE_AWAY, WORKER_LOST, BACKEND_GONE, ATTEMPTS),
+)
 
 #: Statuses below 500 that openai-python 3.57 and openai-node 6.49 repeat unless told not to.
 _REPEATED_STATUSES = (408, 409, 429)

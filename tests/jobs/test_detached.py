@@ -21,6 +21,7 @@ from caesar_server.contract import (
 )
 from caesar_server.errors import (
     ATTEMPTS,
+    BACKEND_GONE,
     CANCELLED,
     SHUTDOWN,
     WORKER_LOST,
@@ -28,6 +29,7 @@ from caesar_server.errors import (
     ShuttingDownError,
 )
 from caesar_server.jobs.clock import SystemClock
+from caesar_server.jobs.leasing import orphans as orphans_module
 from caesar_server.store.base import Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import Gate, durable_backend, scripted_backend
@@ -195,6 +197,42 @@ def test_a_backend_that_cannot_be_loaded_leaves_the_job_to_others(
     eventually(lambda: store.job(job.id).released and store.job(job.id).owner is None)
     make_process(ANSWER).runner.start()
     eventually(lambda: store.job(job.id).status == "completed")
+
+
+# Jobs for which nobody is there
+
+
+def test_a_job_whose_backend_nobody_has_fails_in_the_end(
+    make_process, store, eventually, monkeypatch
+):
+    monkeypatch.setattr(orphans_module, "_LOOKS_APART_S", 0.01)
+    limits = {"orphan_timeout_s": 0.05}
+    parts = make_process({"other": scripted_backend(ANSWER, durable=True)}, job_limits=limits)
+    job = stored_job(store, parts, owner=None, attempt=0, backend="gone")
+    parts.runner.start()
+    eventually(lambda: store.job(job.id).finished_at is not None)
+    assert events_of(store.records(job.id)) == [QUEUED, Failed(BACKEND_GONE)]
+    assert store.job(job.id).error_code == "backend_gone"
+
+
+@pytest.mark.parametrize("limits", [{"run_here": False}, {}], ids=["runs none", "is leaving"])
+def test_a_process_that_claims_nothing_has_no_backend_for_others(
+    make_process, store, eventually, limits
+):
+    limits = {"lease_s": 1.0, **limits}
+    parts = make_process(ANSWER, job_limits=limits)
+    job = stored_job(store, parts, owner="elsewhere")
+    store.renew("elsewhere", 3600, [])
+    parts.runner.start()
+    if "run_here" not in limits:
+        eventually(lambda: store.waiting(limit=1) == 0)
+        store.retire("elsewhere")
+        eventually(lambda: store.job(job.id).status == "completed")
+        parts.runner.drain(3600)
+        job = stored_job(store, parts, owner=None, attempt=0)
+    else:
+        store.retire("elsewhere")
+    eventually(lambda: [one.id for one in store.unclaimable()] == [job.id])
 
 
 # Takeover

@@ -32,6 +32,7 @@ from caesar_server.store.owned.base import OwnedSession
 from caesar_server.store.quotas import Standing
 from caesar_server.store.sql import postgres as postgres_module
 from caesar_server.store.sql import revisions as revisions_module
+from caesar_server.store.sql.leasing.boot import boot_time_s
 from caesar_server.store.sql.revisions import (
     check_revision,
     downgrade,
@@ -197,7 +198,7 @@ def old(empty: Any, new_job: Callable[..., Job]) -> Any:
 def test_jobs_of_the_first_revision_are_kept(
     old: Any, new_job: Callable[..., Job], open_store: Callable[..., SqlStore]
 ) -> None:
-    with pytest.raises(StoreError, match=r"at revision 0001, .* needs 0002"):
+    with pytest.raises(StoreError, match=rf"at revision 0001, .* needs {REVISION}"):
         check_revision(old)
     execute(old, "UPDATE caesar_requests SET body = :b WHERE job_id = 'chat 7'", b=b"\xff{")
     assert upgrade(old) == "0001"
@@ -242,7 +243,7 @@ def test_jobs_outlive_the_way_back_to_the_first_revision(
     store.append("late", 1, [Record(1, 1.5, LoopFinished(3)), *RECORDS[1:]])
     store.add_update("chat 0", Update("u", "c"), 1.0)
     assert store.standing("", "1970-01").loops == 3
-    assert downgrade(old, "0001") == "0002"
+    assert downgrade(old, "0001") == REVISION
     assert tables(old) == {
         VERSION_TABLE,
         *(f"caesar_{name}" for name in ("jobs", "requests", "checkpoints", "records", "leases")),
@@ -255,6 +256,38 @@ def test_jobs_outlive_the_way_back_to_the_first_revision(
     assert list(store.updates("chat 0")) == []
     assert store.standing("", "1970-01").loops == 0
     assert store.count("", ["completion"]) == 252
+
+
+# from the second revision to the third, with processes
+
+
+RENEW = (
+    "INSERT INTO caesar_leases (owner, boot_id, begins_at, ends_at) VALUES ('old', :b, :t, :t + 60)"
+    " ON CONFLICT (owner) DO UPDATE SET ends_at = excluded.ends_at"
+)
+
+
+def test_processes_of_the_second_revision_may_have_any_backend(
+    empty: Any, new_job: Callable[..., Job], open_store: Callable[..., SqlStore]
+) -> None:
+    upgrade(empty)
+    downgrade(empty, "0002")
+    begun = execute(empty, "SELECT extract(epoch FROM now())") if empty.skips_locked else None
+    now = float(begun[0]) if begun else boot_time_s()
+    lease = {"b": empty.boot_id, "t": now}
+    execute(empty, RENEW, **lease)
+    assert upgrade(empty) == "0002"
+    store = open_store(empty)
+    store.create(new_job(detached=True))
+    store.renew("new", 60, ["other"])
+    assert list(store.unclaimable()) == []
+    # it goes on while the others are replaced
+    execute(empty, RENEW, **lease)
+    assert list(store.unclaimable()) == []
+    store.retire("old")
+    assert [one.id for one in store.unclaimable()] == ["job"]
+    assert downgrade(empty, "0002") == REVISION
+    assert execute(empty, "SELECT owner FROM caesar_leases") == ["new"]
 
 
 def test_missing_tables_are_told_with_the_command(empty: Any) -> None:

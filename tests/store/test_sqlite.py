@@ -18,7 +18,7 @@ import pytest
 
 from caesar_server.contract import Completed, CompletionRequest, ContentDelta
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
-from caesar_server.store.boot import boot_id, boot_time_s
+from caesar_server.store.sql.leasing.boot import boot_id, boot_time_s
 from caesar_server.store.sql.revisions import check_revision, revision_of, upgrade
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore

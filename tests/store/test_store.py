@@ -32,6 +32,7 @@ from caesar_server.contract import (
 )
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.leases import Unclaimable
 from caesar_server.store.memory import MemoryStore
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
@@ -313,6 +314,57 @@ class StoreSuite:
         store.renew("me", 60)
         store.retire("me")
         store.retire("me")
+
+    # unclaimable
+
+    def unclaimable(self, store: Store) -> list[str]:
+        return [one.id for one in store.unclaimable()]
+
+    def test_what_waits_for_a_backend_that_nobody_has_is_unclaimable(self, store):
+        for number, backend in enumerate(["b", "b 2", "B", "%", "é"]):
+            store.create(job(f"of {backend}", backend=backend, detached=True, created_at=-number))
+        store.claim("of B", "gone")
+        store.renew("me", 60, ["b", "é"])
+        store.renew("me too", 60, [])
+        assert list(store.unclaimable()) == [
+            Unclaimable("of %", "%", 0),
+            Unclaimable("of B", "B", 1),
+            Unclaimable("of b 2", "b 2", 0),
+        ]
+        assert list(store.unclaimable(limit=1)) == [Unclaimable("of %", "%", 0)]
+        store.renew("me too", 60, ["b 2", "%"])
+        assert self.unclaimable(store) == ["of B"]
+
+    def test_attached_ended_and_running_jobs_are_not_unclaimable(self, store):
+        store.create(job("attached"))
+        ended(store, "ended", detached=True)
+        store.create(job("runs", detached=True))
+        store.renew("me", 60, [])
+        store.claim("runs", "me")
+        assert self.unclaimable(store) == []
+        store.retire("me")
+        assert self.unclaimable(store) == ["runs"]
+
+    def test_a_backend_is_there_as_long_as_a_lease(self, store):
+        store.create(job(detached=True))
+        assert self.unclaimable(store) == ["job"]
+        store.renew("me", 60, ["b"])
+        assert self.unclaimable(store) == []
+        store.renew("me", 60, ["c"])
+        assert self.unclaimable(store) == ["job"]
+        store.renew("me", 60, ["b"])
+        store.retire("me")
+        assert self.unclaimable(store) == ["job"]
+        store.renew("me", 0.01, ["b"])
+        eventually(lambda: self.unclaimable(store) == ["job"])
+
+    def test_whoever_does_not_tell_its_backends_may_have_any(self, store):
+        store.create(job(detached=True))
+        store.renew("me", 60, ["c"])
+        store.renew("silent", 60)
+        assert self.unclaimable(store) == []
+        store.retire("silent")
+        assert self.unclaimable(store) == ["job"]
 
     # release
 

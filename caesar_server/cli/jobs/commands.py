@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import cast, get_args
@@ -101,10 +101,11 @@ def list_jobs(
             before=None if last is None else (last.created_at, last.id),
             limit=limit,
         )
+        stuck = _stuck(opened, found)
     if as_json:
-        print_json([job_object(job) for job in found])
+        print_json([job_object(job, stuck) for job in found])
         return
-    for line in job_table(found):
+    for line in job_table(found, stuck):
         click.echo(line)
     if len(found) == limit:
         click.echo(f"(more: --before {found[-1].id})", err=True)
@@ -120,13 +121,14 @@ def show(job_id: str, events: bool, store: str | None, config: Path | None, as_j
     """Print what is stored of a job, with its request."""
     with opened_store(_settings(config, store)) as opened:
         job = _job(opened, job_id)
+        stuck = _stuck(opened, [job])
         if as_json:
-            told = job_object(job)
+            told = job_object(job, stuck)
             if events:
                 told["records"] = [record_object(record) for record in opened.records(job.id)]
             print_json(told)
             return
-        for line in job_lines(job):
+        for line in job_lines(job, stuck):
             click.echo(line)
         if events:
             click.echo()
@@ -221,6 +223,13 @@ def _job(store: Store, job_id: str) -> Job:
         return store.job(job_id)
     except UnknownJobError:
         raise click.ClickException(f"{job_id}: there is no such job") from None
+
+
+def _stuck(store: Store, found: Sequence[Job]) -> Collection[str]:
+    """Return the ids of jobs whose backend no living process has; none if all of these ended."""
+    if all(job.finished_at is not None for job in found):
+        return ()
+    return {one.id for one in store.unclaimable()}
 
 
 def _print_records(store: Store, job: Job) -> None:

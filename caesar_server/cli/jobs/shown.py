@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,15 +16,23 @@ from caesar_server.store.base import Job, Record
 _COLUMNS = ("ID", "CREATED", "STATUS", "BACKEND", "ACCOUNT", "EVENTS", "TOOK", "RUNS IN")
 #: As much of a request or an event as one line shows.
 _LINE_CHARS = 120
+#: Why a job waits, with its backend.
+_STUCK = "no running process has the backend {}: start one that has it, or cancel the job"
 
 
-def job_table(jobs: Sequence[Job]) -> Iterator[str]:
-    """Yield the lines of a table of jobs."""
-    return table(_COLUMNS, [_row(job) for job in jobs])
+def job_table(jobs: Sequence[Job], stuck: Collection[str]) -> Iterator[str]:
+    """Yield the lines of a table of jobs.
+
+    :param stuck: the ids of those whose backend no living process has.
+    """
+    return table(_COLUMNS, [_row(job, job.id in stuck) for job in jobs])
 
 
-def job_object(job: Job) -> dict[str, Any]:
-    """Return what there is to tell of a job, without its checkpoint: that is its backend's own."""
+def job_object(job: Job, stuck: Collection[str]) -> dict[str, Any]:
+    """Return what there is to tell of a job, without its checkpoint: that is its backend's own.
+
+    :param stuck: as of :func:`job_table`.
+    """
     return {
         "id": job.id,
         "created_at": job.created_at,
@@ -38,6 +46,7 @@ def job_object(job: Job) -> dict[str, Any]:
         "detached": job.detached,
         "attempt": job.attempt,
         "owner": job.owner,
+        "stuck": _STUCK.format(job.backend) if job.id in stuck else None,
         "cancel_requested": job.cancel_requested,
         "events": job.last_seq,
         "has_checkpoint": job.checkpoint is not None,
@@ -54,9 +63,9 @@ def record_object(record: Record) -> dict[str, Any]:
     }
 
 
-def job_lines(job: Job) -> Iterator[str]:
-    """Yield a job as lines of name and value."""
-    told = job_object(job)
+def job_lines(job: Job, stuck: Collection[str]) -> Iterator[str]:
+    """Yield a job as lines of name and value; ``stuck`` as of :func:`job_table`."""
+    told = job_object(job, stuck)
     told["created_at"] = moment(job.created_at)
     told["finished_at"] = "" if job.finished_at is None else moment(job.finished_at)
     for name, value in told.items():
@@ -88,8 +97,9 @@ def moment(unix_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
 
 
-def _row(job: Job) -> tuple[str, ...]:
+def _row(job: Job, is_stuck: bool) -> tuple[str, ...]:
     ended = job.finished_at is not None
+    owner = "no process has its backend" if is_stuck else job.owner
     state = f"{state_of(job)} ({job.error_code})" if job.error_code else state_of(job)
     return (
         job.id,
@@ -99,7 +109,7 @@ def _row(job: Job) -> tuple[str, ...]:
         job.account or "-",
         str(job.last_seq),
         f"{job.finished_at - job.created_at:.1f} s" if job.finished_at is not None else "-",
-        "-" if ended or job.owner is None else job.owner,
+        "-" if ended or owner is None else owner,
     )
 
 

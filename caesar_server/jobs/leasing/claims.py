@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.jobs.clock import SchedulingClock
@@ -83,9 +83,14 @@ class Claims:
         self._some_lost = False
         self.debts = Debts()
 
+    @property
+    def able(self) -> Collection[str]:
+        """The backends that this process could run."""
+        return [name for name in self._registry.names if self._can_run(name)]
+
     def next(self) -> Job | None:
         """Claim the oldest job that nobody runs and that this process could run."""
-        able = [name for name in self._registry.names if self._can_run(name)]
+        able = self.able
         return self._store.claim_next(self._owner(), able) if able else None
 
     def some_wait(self) -> bool:
@@ -106,7 +111,7 @@ class Claims:
             # as it would be once claimed
             info = self.verdict(job, claims=1)
             if info is not None:
-                self._claim_and_end(job, info)
+                self.claim_and_end(job.id, job.attempt, info)
             else:
                 some_lost = some_lost or self._can_run(job.backend)
         self._some_lost = some_lost
@@ -118,9 +123,10 @@ class Claims:
         """
         return verdict(job, self._max_attempts - claims)
 
-    def _claim_and_end(self, job: Job, info: ErrorInfo) -> None:
+    def claim_and_end(self, job_id: str, attempt: int, info: ErrorInfo) -> None:
+        """End a job that nobody runs, unless somebody has claimed it since its ``attempt``."""
         try:
-            claimed = self._store.claim(job.id, self._owner(), attempt=job.attempt)
+            claimed = self._store.claim(job_id, self._owner(), attempt=attempt)
         except (FencedError, UnknownJobError):
             return  # another process was quicker
         self.end(claimed, info)

@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from caesar_server.store.base import Store, StoreError
 
@@ -27,6 +27,7 @@ class Lease:
     nothing but quick steps of the store: nothing may keep it from the next renewal.
 
     :param lease_s: how long the process may be silent before its jobs are others' to claim.
+    :param backends: returns those whose jobs this process would claim; asked at each renewal.
     :param beat: called by the thread about once a second and after :meth:`wake`; what it raises is
         logged.
     :param lapsed: called before, if the process was silent for so long that its jobs may be
@@ -38,11 +39,13 @@ class Lease:
         store: Store,
         lease_s: float,
         *,
+        backends: Callable[[], Collection[str]],
         beat: Callable[[], None],
         lapsed: Callable[[], None],
     ) -> None:
         self._store = store
         self._lease_s = lease_s
+        self._backends = backends
         self._beat = beat
         self._lapsed = lapsed
         self._lock = threading.Lock()
@@ -132,7 +135,7 @@ class Lease:
             logger.exception("looking after jobs failed")
 
     def _renew(self, owner: str, now: float) -> None:
-        self._store.renew(owner, self._lease_s)
+        self._store.renew(owner, self._lease_s, self._backends())
         self._renewed_at = now
 
 

@@ -28,12 +28,12 @@ from caesar_server.contract.events import Status
 from caesar_server.contract.request import RequestKind
 from caesar_server.store.base import LINGER_S, Job, Record, UnknownJobError
 from caesar_server.store.sql.database import Database
+from caesar_server.store.sql.leasing import leases
 from caesar_server.store.sql.rows import is_bulk, job_of, records_of, update_of
 from caesar_server.store.sql.schema import (
     BULK_ONLY,
     checkpoints,
     jobs,
-    leases,
     records,
     requests,
     updates,
@@ -259,29 +259,6 @@ def cancelled(connection: Connection, owner: str) -> set[str]:
     return set(connection.execute(_CANCELLED, {"owner_": owner}).scalars())
 
 
-#: No process takes so long from its look at the clock to that at a lease.
-_LOOKED_BEFORE_S = 60.0
-
-
-def is_valid(database: Database) -> ColumnElement[bool]:
-    """Return whether a lease holds now.
-
-    It may have been renewed after this process looked at its clock and before it looks at the
-    lease, so one that begins a little later than now holds.  One that begins much later is from
-    before the machine was started, where nothing else tells its starts apart.
-    """
-    now = database.now()
-    return (
-        (leases.c.boot_id == database.boot_id)
-        & (leases.c.ends_at > now)
-        & (leases.c.begins_at <= now + _LOOKED_BEFORE_S)
-    )
-
-
-def _holders(database: Database) -> Select[Any]:
-    return select(leases.c.owner).where(is_valid(database))
-
-
 def free(database: Database, backends: Collection[str]) -> Select[Any]:
     """Return the query for the ids of jobs that may be claimed, the oldest first."""
     return (
@@ -291,7 +268,7 @@ def free(database: Database, backends: Collection[str]) -> Select[Any]:
             jobs.c.detached.is_(True),
             # not looked up by backend: all that waits or runs is less than all of one backend
             jobs.c.backend.concat("").in_(backends),
-            or_(jobs.c.owner.is_(None), jobs.c.owner.not_in(_holders(database))),
+            leases.is_free(database),
         )
         .order_by(jobs.c.created_at, jobs.c.id)
     )
@@ -302,7 +279,7 @@ def lost(connection: Connection, database: Database, limit: int) -> Sequence[Row
     lost = _WHOLE.where(
         jobs.c.finished_at.is_(None),
         jobs.c.owner.is_not(None),
-        jobs.c.owner.not_in(_holders(database)),
+        leases.is_lost(database),
     )
     return connection.execute(lost.limit(limit)).mappings().all()
 

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 
 #: The revision that this version of the server works with.
-REVISION = "0002"
+REVISION = "0003"
 
 metadata = MetaData()
 
@@ -241,7 +241,8 @@ sessions = Table(
 )
 Index("caesar_sessions_by_moment", sessions.c.created_at)
 
-#: Valid from ``begins_at`` to ``ends_at`` on the clock of ``boot_id``.
+#: Valid from ``begins_at`` to ``ends_at`` on the clock of ``boot_id``.  ``backends`` is a JSON list
+#: of those whose jobs the process would claim; one of before revision 0003 leaves it NULL.
 leases = Table(
     "caesar_leases",
     metadata,
@@ -249,6 +250,7 @@ leases = Table(
     Column("boot_id", Text, nullable=False),
     Column("begins_at", Double, nullable=False),
     Column("ends_at", Double, nullable=False),
+    Column("backends", Text),
 )
 
 #: Which migration was the last one; Alembic's own table, under a name that no other has.

@@ -17,9 +17,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from caesar_server.store.base import StoreError
-from caesar_server.store.boot import boot_id, boot_time_s
 from caesar_server.store.changes import Changes
 from caesar_server.store.sql.database import READERS, Database, Kind
+from caesar_server.store.sql.leasing.boot import boot_id, boot_time_s
 
 Synchronous = Literal["normal", "full"]
 

@@ -22,7 +22,7 @@ from caesar_server.store.sql import accounts, queries
 from caesar_server.store.sql.connecting.prepared import Prepared
 from caesar_server.store.sql.database import Database
 from caesar_server.store.sql.rows import is_id
-from caesar_server.store.sql.schema import checkpoints, jobs, leases, records, requests, updates
+from caesar_server.store.sql.schema import checkpoints, jobs, records, requests, updates
 from caesar_server.store.unreadable import UnreadableRecordError
 from caesar_server.store.updates import JobEndedError
 
@@ -341,22 +341,6 @@ def add_update(connection: Connection, row: dict[str, Any], *, again: bool) -> N
         raise JobEndedError(f"job {job_id} has ended")
     last = connection.execute(select(func.max(updates.c.number)).where(own)).scalar() or 0
     connection.execute(updates.insert(), {**row, "number": last + 1})
-
-
-def renew(connection: Connection, database: Database, owner: str, lease_s: float) -> None:
-    """Begin or prolong a lease, and forget those that have run out."""
-    now = database.now()
-    connection.execute(delete(leases).where(~queries.is_valid(database), leases.c.owner != owner))
-    adding = database.insert(leases).values(
-        owner=owner, boot_id=database.boot_id, begins_at=now, ends_at=now + lease_s
-    )
-    new = {name: adding.excluded[name] for name in ("boot_id", "begins_at", "ends_at")}
-    connection.execute(adding.on_conflict_do_update(index_elements=[leases.c.owner], set_=new))
-
-
-def retire(connection: Connection, owner: str) -> None:
-    """End a lease."""
-    connection.execute(delete(leases).where(leases.c.owner == owner))
 
 
 def delete_jobs(connection: Connection, ids: Collection[str]) -> int:

@@ -17,6 +17,7 @@ from caesar_server.contract.request import RequestKind
 from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.changes import Changes
 from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.leases import Unclaimable
 from caesar_server.store.outcome import follow_on, outcome_of
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
@@ -25,6 +26,7 @@ from caesar_server.store.sql.connecting.claim import Claim
 from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.connecting.writer import ASKED_PART, Step
 from caesar_server.store.sql.database import Database
+from caesar_server.store.sql.leasing import leases
 from caesar_server.store.sql.owned.store import SqlOwned
 from caesar_server.store.sql.rows import (
     checkpoint_body,
@@ -100,13 +102,8 @@ class SqlStore(Store):
     def release(self, job_id: str, attempt: int, *, forgiven: bool = True) -> None:
         """Give a job back that did not come to its end."""
         _check_id(job_id)
-        self._begin(
-            Step(
-                lambda connection, again: steps.release(
-                    connection, job_id, attempt, forgiven, again=again
-                )
-            )
-        ).result()
+        release = partial(steps.release, job_id=job_id, attempt=attempt, forgiven=forgiven)
+        self._begin(Step(lambda connection, again: release(connection, again=again))).result()
 
     def append(
         self,
@@ -293,25 +290,27 @@ class SqlStore(Store):
         """Return the ids of this owner's running jobs whose cancel was asked for."""
         return self._read(lambda connection: queries.cancelled(connection, owner), urgent=True)
 
-    def renew(self, owner: str, lease_s: float) -> None:
+    def renew(self, owner: str, lease_s: float, backends: Collection[str] | None = None) -> None:
         """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
-        self._begin(
-            Step(
-                lambda connection, _: steps.renew(connection, self._database, owner, lease_s),
-                tells=False,
-            )
-        ).result()
+        lease = owner, lease_s, backends
+        step = Step(
+            lambda connection, _: leases.renew(connection, self._database, *lease), tells=False
+        )
+        self._begin(step).result()
 
     def retire(self, owner: str) -> None:
         """End a lease at once."""
-        self._begin(Step(lambda connection, _: steps.retire(connection, owner))).result()
+        self._begin(Step(lambda connection, _: leases.retire(connection, owner))).result()
+
+    def unclaimable(self, *, limit: int = 10_000) -> Sequence[Unclaimable]:
+        """Return detached jobs that nobody runs and whose backend no lease names."""
+        waiting = partial(leases.unclaimable, database=self._database, limit=limit)
+        return self._read(waiting, urgent=True)
 
     def lost(self, *, limit: int = 100) -> Sequence[Job]:
         """Return running jobs, detached or not, whose owner has no lease any more."""
-        rows = self._read(
-            lambda connection: queries.lost(connection, self._database, limit), urgent=True
-        )
-        return self._whole(rows)
+        lost = partial(queries.lost, database=self._database, limit=limit)
+        return self._whole(self._read(lost, urgent=True))
 
     def delete(self, job_id: str) -> None:
         """Remove the job, all that belongs to it and its follow-ups."""
@@ -349,8 +348,8 @@ class SqlStore(Store):
         probe = f"check {secrets.token_hex(8)}"
 
         def write(connection: Connection, again: bool) -> None:
-            steps.renew(connection, self._database, probe, 1.0)
-            steps.retire(connection, probe)
+            leases.renew(connection, self._database, probe, 1.0, ())
+            leases.retire(connection, probe)
 
         self._begin(Step(write, tells=False)).result()
         self.waiting(limit=1)

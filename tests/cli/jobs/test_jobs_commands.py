@@ -143,6 +143,30 @@ def test_a_job_is_shown_with_its_events(store: Store) -> None:
     assert told["records"][1]["event"]["text"] == "because"
 
 
+def test_it_is_told_why_a_job_waits_whose_backend_nobody_has(store: Store) -> None:
+    store.renew("elsewhere", 60, ["slow"])
+    done, runs = add(store, *DONE, age_s=30, backend="gone"), add(store, age_s=20, backend="gone")
+    waits = add(store, age_s=10, claimed=False)
+    stuck = add(store, age_s=5, claimed=False, backend="gone")
+    why = "no running process has the backend gone: start one that has it, or cancel the job"
+    table = run("list").output.splitlines()
+    assert [line.endswith("  no process has its backend") for line in table] == [
+        *(False, True, False, False, False)
+    ]
+    listed = json.loads(run("list", "--json").stdout)
+    assert {job["id"]: job["stuck"] for job in listed} == {
+        done.id: None,
+        runs.id: None,
+        waits.id: None,
+        stuck.id: why,
+    }
+    assert f"stuck:            {why}" in run("show", stuck.id).output.splitlines()
+    assert "stuck:" not in run("show", waits.id).output
+    assert json.loads(run("show", stuck.id, "--json").output)["stuck"] == why
+    store.renew("new", 60, ["gone"])
+    assert "stuck:" not in run("show", stuck.id).output
+
+
 def test_a_job_that_waits_is_cancelled_at_once_and_one_that_runs_is_asked(store: Store) -> None:
     waits, runs, done = add(store, claimed=False), add(store), add(store, *DONE)
     result = run("cancel", waits.id, runs.id, done.id)

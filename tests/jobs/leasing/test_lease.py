@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -26,13 +26,15 @@ class TroubledStore(MemoryStore):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(monotonic=clock.monotonic)
         self.renewals = 0
+        self.backends: Collection[str] | None = None
         self.troubles = 0
 
-    def renew(self, owner: str, lease_s: float) -> None:
+    def renew(self, owner: str, lease_s: float, backends: Collection[str] | None = None) -> None:
         if self.troubles:
             self.troubles -= 1
             raise StoreError("no connection")
-        super().renew(owner, lease_s)
+        super().renew(owner, lease_s, backends)
+        self.backends = backends
         self.renewals += 1
 
 
@@ -52,8 +54,9 @@ def make_lease(store: TroubledStore) -> Iterator[Callable[..., Lease]]:
         lease_s: float = 0.3,
         beat: Callable[[], None] = nothing,
         lapsed: Callable[[], None] = nothing,
+        backends: Callable[[], Collection[str]] = tuple,
     ) -> Lease:
-        made.append(Lease(store, lease_s, beat=beat, lapsed=lapsed))
+        made.append(Lease(store, lease_s, backends=backends, beat=beat, lapsed=lapsed))
         return made[-1]
 
     yield make
@@ -100,6 +103,15 @@ def test_it_is_renewed_before_it_runs_out(make_lease, store, clock, eventually):
         clock.advance(0.2)  # the store's time; less than the lease
         eventually(lambda before=before: store.renewals > before)
         assert lost(store) == []
+
+
+def test_each_renewal_tells_what_the_process_has_by_then(make_lease, store, eventually):
+    has = ["a"]
+    lease = make_lease(backends=lambda: tuple(has))
+    lease.hold()
+    assert store.backends == ("a",)
+    has.append("b")
+    eventually(lambda: store.backends == ("a", "b"))
 
 
 def test_a_lease_that_nobody_renews_runs_out(make_lease, store, clock):
