@@ -138,6 +138,8 @@ def test_a_hangup_with_settings_that_do_not_fit_leaves_the_server_as_it_was(star
 
 
 WRONG_OPTIONS = """
+[backends.not_there]
+greeting = "Hi"
 [backends.hello]
 greting = "Hi"
 [models.twice]
@@ -169,6 +171,7 @@ def test_a_hangup_with_options_that_do_not_fit_leaves_the_server_as_it_was(
     assert answer(server.url) == "Hello"
     settings.write_text('[backends.hello]\ngreeting = "Hi"\n')
     server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"(?s)Booting worker.*Booting worker")
     server.wait_for(r"Worker exiting")
     assert server.log.count("Booting worker") == 2
     assert answer(server.url) == "Hi"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,9 +23,11 @@ from caesar_server.contract import (
 )
 from caesar_server.store.base import FencedError, Job, Record, StoreError, UnknownJobError
 from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.sql.connecting.writer import Step, Writer
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
+from caesar_server.store.unreadable import StoreAwayError
 
 WITHIN_S = 60.0
 
@@ -321,3 +324,66 @@ def test_a_job_that_was_refused_does_not_come_to_be(
         store.create(new_job(detached=True))
     store.renew("me", 60)
     assert store.jobs() == []
+
+
+class AwayDatabase(SqliteDatabase):
+    """Cannot be reached."""
+
+    def writing_engine(self) -> Any:
+        raise ConnectionError("away")
+
+    def kind_of(self, error: BaseException) -> Any:
+        return "lost"
+
+
+def test_who_waits_for_less_hears_of_it_however_many_stand_before(sqlite: SqliteDatabase) -> None:
+    writer = Writer(AwayDatabase(sqlite.path), retry_s=10_000, announce=list, token="")
+    patient = [Step(lambda connection, again: None) for _ in range(600)]
+    for step in patient:
+        writer.begin(step)
+    # its third of the time is over already
+    asked = Step(lambda connection, again: None, asked=True, begun_at=time.monotonic() - 5000)
+    assert isinstance(writer.begin(asked).exception(WITHIN_S), StoreAwayError)
+    assert not any(step.done.done() for step in patient)
+    writer.close()
+    assert all(isinstance(step.done.exception(0), StoreAwayError) for step in patient)
+
+
+def test_more_steps_than_are_done_at_once_are_done_in_their_order(
+    sqlite: SqliteDatabase,
+) -> None:
+    class Returning(AwayDatabase):
+        tries = 0
+
+        def writing_engine(self) -> Any:
+            self.tries += 1
+            handed_in.wait(WITHIN_S)
+            return super().writing_engine() if self.tries == 1 else sqlite.writing_engine()
+
+    handed_in, order = threading.Event(), list[int]()
+
+    def doing(number: int) -> Step:
+        return Step(lambda connection, again: order.append(number), tells=False)
+
+    writer = Writer(Returning(sqlite.path), retry_s=10_000, announce=list, token="")
+    steps = [doing(number) for number in range(600)]
+    for step in steps:
+        writer.begin(step)
+    handed_in.set()
+    for step in steps:
+        step.done.result(WITHIN_S)
+    assert order == list(range(600))
+    writer.close()
+
+
+@pytest.mark.parametrize("state", [["a", "b", "c"], ["a", []], [{"a": 1}, [5]], [], "text", 3])
+@pytest.mark.parametrize("unrepeated", [(), (2, 3)])
+def test_whatever_a_backend_gives_as_its_state_is_given_back(
+    database: Any, open_store: OpenStore, new_job: NewJob, text: Text, state: Any, unrepeated: Any
+) -> None:
+    store = open_store(database)
+    store.create(new_job("odd", owner="me", attempt=1))
+    store.append("odd", 1, text(1, 3), checkpoint=Checkpoint(state, unrepeated))
+    stored = store.job("odd")
+    assert (stored.checkpoint, stored.unrepeated) == (state, unrepeated)
+    assert [job.id for job in store.jobs()] == ["odd"]

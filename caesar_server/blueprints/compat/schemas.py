@@ -188,7 +188,6 @@ class CompletionSchema(GenerationSchema):
 
     def misfits(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the fields that do not go with others, and why."""
-        yield from super().misfits(data)
         best_of = data.get("best_of")
         if best_of is not None:
             if best_of < data.get("n", 1):
@@ -198,6 +197,7 @@ class CompletionSchema(GenerationSchema):
         for name in ("files", "file_ids"):
             if data.get(name):  # say how it is done rather than answer without them
                 yield name, NO_FILES
+        yield from super().misfits(data)
 
     def call(self, data: dict[str, Any]) -> Call[CompletionRequest]:
         """Return the call; what is left of the body becomes ``extra``."""
@@ -245,12 +245,12 @@ class ChatSchema(GenerationSchema):
 
     def misfits(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the fields that do not go with others, and why."""
-        yield from super().misfits(data)
         messages = data.get("messages", ())
         if not any(message.role == "user" for message in messages):
             yield "messages", "expected at least one user message"
         if data.get("top_logprobs") and not data.get("logprobs"):
             yield "top_logprobs", "only allowed with logprobs: true"
+        yield from super().misfits(data)
 
     def call(self, data: dict[str, Any]) -> Call[ChatRequest]:
         """Return the call; what is left of the body becomes ``extra``."""

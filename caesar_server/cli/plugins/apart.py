@@ -19,8 +19,8 @@ from caesar_server.settings import LoadedSettings, Settings
 
 logger = logging.getLogger(__name__)
 
-#: A plugin that takes longer to import keeps its master from nothing else.
-_PATIENCE_S = 30.0
+#: The master does nothing else meanwhile: it replaces no worker, and hears of no other signal.
+_PATIENCE_S = 8.0
 
 
 def wrong_options_apart(loaded: LoadedSettings, patience_s: float = _PATIENCE_S) -> list[str]:
@@ -33,10 +33,20 @@ def wrong_options_apart(loaded: LoadedSettings, patience_s: float = _PATIENCE_S)
     """
     if not any(_backends_with_options(loaded.settings)):
         return []
+    try:
+        return _told_by_child(loaded, patience_s)
+    except OSError as error:  # such as too many open files
+        logger.warning("the options of backends were not checked: %s", error)
+        return []
+
+
+def _told_by_child(loaded: LoadedSettings, patience_s: float) -> list[str]:
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_tell, args=(loaded, sender))
-    child.start()
-    sender.close()
+    try:
+        child.start()
+    finally:
+        sender.close()
     try:
         if receiver.poll(patience_s):
             found: list[str] = receiver.recv()
@@ -66,6 +76,8 @@ def _tell(loaded: LoadedSettings, sender: Connection) -> None:
     registry = find_backends(loaded)
     problems: dict[str, None] = {}
     for name in _backends_with_options(loaded.settings):
+        if name not in registry.names:
+            continue  # it is not allowed, or not installed: nobody can tell what its options are
         with suppress(BackendLoadError):
             problems.update(dict.fromkeys(registry.wrong_options(name)))
     sender.send(list(problems))

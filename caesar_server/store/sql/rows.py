@@ -127,10 +127,13 @@ def records_of(job_id: str, first_seq: int, body: bytes, after_seq: int) -> list
 def checkpoint_body(checkpoint: Checkpoint) -> bytes:
     """Return a checkpoint as JSON: its state, or an array of that and of what is unrepeated.
 
+    The state alone is an object; what else a backend may have given goes into the array.
+
     :raises TypeError: if it holds something else.
     """
     state, unrepeated = checkpoint.state, checkpoint.unrepeated
-    return _LENIENT + json.dumps([state, unrepeated] if unrepeated else state).encode("ascii")
+    alone = isinstance(state, dict) and not unrepeated
+    return _LENIENT + json.dumps(state if alone else [state, unrepeated]).encode("ascii")
 
 
 def _checkpoint_fields(body: bytes | None) -> dict[str, Any]:

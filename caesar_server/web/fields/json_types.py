@@ -48,7 +48,7 @@ class Integer(fields.Integer):
         self.low, self.high, self.coerce = low, high, coerce
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> int:
-        number, expected = value, f"an integer{_range(self.low, self.high)}"
+        number, expected = value, f"an integer{self._told_range(value)}"
         if self.coerce and isinstance(value, str):
             number = _number(value)
         if isinstance(number, float) and number.is_integer():
@@ -58,6 +58,11 @@ class Integer(fields.Integer):
         if not within(number, self.low, self.high):
             raise wrong(expected, value)
         return number
+
+    def _told_range(self, value: object) -> str:
+        """Return the bounds as words; the largest of all numbers only to whom it matters."""
+        exceeded = isinstance(value, (int, float)) and value > MAX_INTEGER
+        return _range(self.low, None if self.high == MAX_INTEGER and not exceeded else self.high)
 
 
 class Number(fields.Float):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,10 +38,11 @@ def share_numbers(server: Any) -> None:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     server.metrics_lock = _occupied(folder, server.cfg)
     set_variable(VARIABLE, str(folder))
-    _remember_process()
     server.metrics_folder = folder
     if server.cfg.preload_app:
         server.log.warning("with preload_app each worker's /metrics knows its own numbers only")
+    elif not _shares_already():
+        _remember_process()
 
 
 def place_numbers(server: Any, worker: Any) -> None:
@@ -69,6 +71,12 @@ def _occupied(folder: Path, config: Any) -> int:
     (folder / "new").rename(folder / _LOCK)
     os.chown(folder, config.uid, config.gid)
     return descriptor
+
+
+def _shares_already() -> bool:
+    """Return whether this process has shared numbers: another kind would write to their files."""
+    values = sys.modules.get("prometheus_client.values")
+    return values is not None and values.ValueClass._multiprocess
 
 
 def _remember_process() -> None:

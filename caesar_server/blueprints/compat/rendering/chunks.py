@@ -327,8 +327,11 @@ def _finite(logprob: float | None) -> float | None:
 
 
 def _chat_token(token: str, logprob: float | None) -> Json:
-    data = token.encode("utf-8", errors="surrogatepass")
-    return {"token": token, "logprob": logprob, "bytes": list(data)}
+    try:
+        data: list[int] | None = list(token.encode())
+    except UnicodeEncodeError:
+        data = None  # a token that ends within a character: half a surrogate pair has no bytes
+    return {"token": token, "logprob": logprob, "bytes": data}
 
 
 def _answer_text(piece: TextsPiece | TextPiece) -> str:

@@ -146,10 +146,10 @@ class Writer:
     def _taken(self, steps: list[Step], *, wait: bool) -> list[Step]:
         """Return ``steps`` and those that were handed in since.
 
-        :param wait: for the first one of them.
+        :param wait: for the first one of them; no more are taken then than are done at once.
         """
         with contextlib.suppress(Empty):
-            while len(steps) < _STEPS_AT_ONCE and not self._ended:
+            while not self._ended and not (wait and len(steps) >= _STEPS_AT_ONCE):
                 step = self._queue.get(wait and not steps)
                 if step is None:
                     self._ended = True
@@ -164,13 +164,18 @@ class Writer:
         """
         pause_s = _FIRST_PAUSE_S
         while steps:
+            tried, later = steps[:_STEPS_AT_ONCE], steps[_STEPS_AT_ONCE:]
             try:
-                return self._transact(steps)
+                self._transact(tried)
+                steps = later
+                continue
             except Exception as error:  # noqa: BLE001 - told to whoever waits
                 self._drop()
-                kind = self._kind_of(error, steps)
-                if kind == "final" and len(steps) > 1:
-                    return self._write_one_by_one(steps)
+                kind = self._kind_of(error, tried)
+                if kind == "final":
+                    self._write_one_by_one(tried, error)
+                    steps = later
+                    continue
                 steps = self._without_impatient(steps, kind, error, pause_s)
                 if steps and pause_s == _FIRST_PAUSE_S:
                     logger.warning("%s; trying again", self._database.sentence(error))
@@ -178,10 +183,16 @@ class Writer:
                 self._closing.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 if not alone:
+                    # all of them, however many: those who are to wait for less hear of it in time
                     steps = self._taken(steps, wait=False)
-        return None
 
-    def _write_one_by_one(self, steps: Sequence[Step]) -> None:
+    def _write_one_by_one(self, steps: Sequence[Step], why: Exception) -> None:
+        """Do each step by itself, for one of them cannot be done.
+
+        :param why: it cannot.
+        """
+        if len(steps) == 1:
+            return self._fail(steps, why)
         for step in steps:
             try:
                 self._transact([step])
@@ -191,6 +202,7 @@ class Writer:
                     self._fail([step], error)
                 else:
                     self._write([step], alone=True)
+        return None
 
     def _kind_of(self, error: Exception, steps: Sequence[Step]) -> Kind:
         """Return what an error means, and note what may be committed although it came."""
