@@ -215,7 +215,8 @@ def _add_hooks(app: Flask, parts: Services) -> None:
 
 def _keep_house(settings: Settings, store: Store, files: Files, clock: Clock) -> None:
     """Forget what nobody can use any more, now and then."""
-    store.owned.prune_sessions(clock.time() - settings.brainstorm_expiry_s)
+    kept_s = settings.brainstorm_expiry_s + _TOLD_EXPIRED_S
+    store.owned.prune_sessions(clock.time() - kept_s)
     files.sweep_if_due()
 
 
@@ -234,5 +235,7 @@ def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:
     return lambda request: forwarded_parts(request, settings)
 
 
+#: For so long an expired brainstorm session is still known, and said to be expired.
+_TOLD_EXPIRED_S = 3600.0
 #: Threads that are never given to answers, so that ``/healthz`` and refusals find one.
 RESERVED_THREADS = 4

@@ -146,7 +146,9 @@ class DetachedJobs:
         if self._closed:
             raise ShuttingDownError(SHUTDOWN.message)
         self.lease.hold()
-        if self._limits.run_here and not self._some_wait and self._pool.take_place():
+        # a process that leaves begins none of those that wait
+        is_next = self._leaving or not self._some_wait
+        if self._limits.run_here and is_next and self._pool.take_place():
             return self._begin(job, quota, forwarded)
         self._check_queue()
         self._store.create(job, quota=quota)

@@ -522,6 +522,20 @@ def test_draining_claims_nothing_but_lets_what_runs_go_on(make_process, store, d
     assert (waiting.last_seq, waiting.attempt) == (0, waiting.released)
 
 
+def test_a_process_that_leaves_takes_new_jobs_although_others_wait(make_process, store, drain):
+    gate = Gate()
+    parts = make_process([gate, *ANSWER], job_limits={"threads": 1})
+    first = parts.follow()
+    gate.wait_until_reached()
+    waiting = parts.follow()  # no room: it is known that one waits
+    parts.runner.drain(3600)
+    gate.open()
+    assert events_of(drain(first)) == [QUEUED, *ANSWER]
+    assert events_of(drain(parts.follow())) == [QUEUED, *ANSWER]
+    assert store.job(waiting.job.id).owner is None
+    waiting.leave()
+
+
 def test_a_closed_runner_stores_no_job(make_process, store):
     parts = make_process(ANSWER)
     parts.runner.close()

@@ -124,12 +124,12 @@ def test_a_migration_may_pause_for_longer_than_what_writes_jobs(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code is loaded between its statements, which takes seconds where cores are busy."""
-    monkeypatch.setattr(postgres_module, "IDLE_IN_TRANSACTION_S", 0.05)
+    monkeypatch.setattr(postgres_module, "IDLE_IN_TRANSACTION_S", 1.0)
     look = revisions_module._revision
 
     def look_and_pause(connection: Any) -> str | None:
         revision = look(connection)
-        threading.Event().wait(0.3)
+        threading.Event().wait(1.5)
         return revision
 
     monkeypatch.setattr(revisions_module, "_revision", look_and_pause)

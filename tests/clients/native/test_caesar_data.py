@@ -18,7 +18,7 @@ JOBS, LIMIT = 25, 10
 def client(native: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[caesar.Caesar]:
     monkeypatch.setenv("CAESAR_BASE_URL", native.url)
     monkeypatch.setenv("CAESAR_API_KEY", native.keys["acme"])
-    with caesar.Caesar(max_retries=0) as client:
+    with caesar.Caesar(max_retries=0, timeout=60.0) as client:
         yield client
 
 

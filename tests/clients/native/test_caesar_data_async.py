@@ -25,7 +25,7 @@ def run(native: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setenv("CAESAR_API_KEY", key or native.keys[account])
 
         async def with_client() -> None:
-            async with caesar.AsyncCaesar(max_retries=0) as client:
+            async with caesar.AsyncCaesar(max_retries=0, timeout=WITHIN_S) as client:
                 await asyncio.wait_for(scenario(client), WITHIN_S)
 
         asyncio.run(with_client())
