@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 
+from caesar_server.blueprints.research import jobs as jobs_module
 from caesar_server.contract import (
     BackendError,
     ChoiceFinished,
@@ -41,6 +42,22 @@ def test_a_job_is_created_run_and_read(serve) -> None:
     }
     assert datetime.fromisoformat(job["created_at"]) <= datetime.fromisoformat(job["completed_at"])
     assert "error" not in job
+
+
+def test_a_job_that_cannot_be_shown_is_not_to_be_begun_again(serve, monkeypatch) -> None:
+    served = serve()
+
+    def break_off(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(jobs_module, "standing_headers", break_off)
+    refused = served.client.post("/research", json={"query": ""})
+    assert (refused.status_code, refused.headers.get("x-should-retry")) == (400, None)
+    failed = served.client.post("/research", json={"query": "Why?"})
+    assert (failed.status_code, failed.headers["x-should-retry"]) == (500, "false")
+    assert "secret" not in failed.text
+    (listed,) = served.get("/research")["data"]
+    assert served.ended(listed["id"])["status"] == "completed"
 
 
 def test_a_running_job_has_no_content_but_its_results(serve) -> None:

@@ -37,6 +37,7 @@ from caesar_server.web.api_version.negotiation import (
     version_to_remember,
 )
 from caesar_server.web.bodies import read_json_object
+from caesar_server.web.incoming import incoming
 from caesar_server.web.limiting.quotas import quota_of_caller, standing_headers
 from caesar_server.web.pagination import page_object, page_of
 from caesar_server.web.services import services
@@ -92,6 +93,7 @@ def begin(call: ResearchCall, quota: Quota | None, *, known_by: str) -> tuple[Jo
             "POST /research/brainstorm",
             param="brainstorm_session_id",
         ) from None
+    incoming().begun = True
     following.leave()
     return job, told.warning
 

@@ -25,6 +25,7 @@ from caesar_server.web.access.auth import caller, speaks_cli_shapes
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.errors import AnswerError
 from caesar_server.web.gone import client_socket
+from caesar_server.web.incoming import incoming
 from caesar_server.web.services import Services, Stamp, services
 from caesar_server.web.timestamps import timestamp
 
@@ -70,6 +71,7 @@ def _questions(parts: Services, query: str, stamp: Stamp) -> Sequence[Question]:
             if record.seq == 1:
                 # Not before: a client that has left already would cancel a job that is not there.
                 watching.callback(_cancel_when_left(parts, job))
+                incoming().begun = True
             if isinstance(record.event, Failed):
                 raise AnswerError(record.event.error, started=record.seq > 2)
             if isinstance(record.event, Completed):

@@ -19,6 +19,7 @@ from caesar_server.web.access.auth import caller
 from caesar_server.web.access.repeats import fingerprint, is_repeat
 from caesar_server.web.bodies import read_json_object
 from caesar_server.web.gone import client_socket
+from caesar_server.web.incoming import incoming
 from caesar_server.web.limiting.limits import open_stream
 from caesar_server.web.limiting.places import Place
 from caesar_server.web.services import services
@@ -64,6 +65,7 @@ def ask(job_id: str) -> Message:
         parts.runner.submit(job, forwarded=parts.forwarded(request)).leave()
     except UnknownJobError:
         raise nothing_here() from None  # deleted meanwhile
+    incoming().begun = True
     return Message(job)
 
 
