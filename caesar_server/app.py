@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flask import Flask, Request
@@ -127,7 +128,7 @@ def _parts(
     clock = clock or own_clock
     # before a mock's clock stands in: keys expire by the real one
     keyring = Keyring.of(settings, clock, keyring_latch)
-    metrics, watch = ServerMetrics(), SocketWatch()
+    metrics, watch = ServerMetrics(partial(_soon, own_clock)), SocketWatch()
     observer: Observer = RunObserver(metrics, clock.monotonic)
     stamp, forwarded = _stamps(clock), _forwarding(settings)
     settled: Callable[[str], None] = _settled
@@ -172,7 +173,7 @@ def _parts(
         forwarded=forwarded,
         closers=(
             *(runner.close, watch.close, registry.close),
-            *(store.close, blobs.close, own_clock.close),
+            *(store.close, blobs.close, metrics.close, own_clock.close),
         ),
     )
 
@@ -224,6 +225,13 @@ def _settled(job_id: str) -> None:
     """Wait for nothing: a job stands as it stands."""
 
 
+def _soon(clock: SchedulingClock, callback: Callable[[], None]) -> None:
+    try:
+        clock.call_at(clock.monotonic() + _SOON_S, callback)
+    except RuntimeError:
+        callback()  # the clock is closed: the last request of the process
+
+
 def _stamps(clock: Clock) -> Callable[[], Stamp]:
     return lambda: Stamp(new_id(), clock.time())
 
@@ -237,5 +245,7 @@ def _forwarding(settings: Settings) -> Callable[[Request], Forwarded]:
 
 #: For so long an expired brainstorm session is still known, and said to be expired.
 _TOLD_EXPIRED_S = 3600.0
+#: Seconds after which the other processes see what one has counted.
+_SOON_S = 0.2
 #: Threads that are never given to answers, so that ``/healthz`` and refusals find one.
 RESERVED_THREADS = 4

@@ -16,7 +16,7 @@ from caesar_server.cli.workers.manners import (
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.observing.gunicorn_log import logger_class
-from caesar_server.web.observing.sharing import (
+from caesar_server.web.observing.shared.sharing import (
     drop_numbers,
     keep_numbers,
     place_numbers,

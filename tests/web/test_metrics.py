@@ -282,7 +282,7 @@ def test_every_metric_is_documented_with_its_labels(root: Path) -> None:
     ],
 )
 def test_form_is_the_one_that_is_asked_for(accept: str | None, content_type: str) -> None:
-    metrics = ServerMetrics()
+    metrics = ServerMetrics(lambda settle: settle())
     metrics.refused("not_found")
     text, kind = metrics.exposition(accept)
     assert kind.startswith(content_type)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.mmap_dict import MmapedDict
 
-from caesar_server.web.observing import sharing
-from caesar_server.web.observing.reserving import ReservedFile, SharedFile
+from caesar_server.web.observing.shared import sharing
+from caesar_server.web.observing.shared.reserving import ReservedFile, SharedFile
 
 MANY = [f"number {number} {'x' * 200}" for number in range(2000)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from caesar_server.web.observing import sharing
+from caesar_server.web.observing.shared import sharing
 
 
 class Server:

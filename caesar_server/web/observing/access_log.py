@@ -139,7 +139,7 @@ class _Response:
             elif lower == "content-length":
                 self._length = int(value)
         if self._is_stream and not was_stream:
-            self._metrics.open_streams.inc()
+            self._metrics.stream_opened()
         if exc_info is None:
             return self._start_response(status, headers)
         return self._start_response(status, headers, exc_info)
@@ -191,7 +191,7 @@ class _Response:
         duration_s = self._monotonic() - self._began
         exchange, status = self._exchange, self._status
         if self._is_stream:
-            self._metrics.open_streams.dec()
+            self._metrics.stream_closed()
         if raised:
             exchange.code = UNEXPECTED.code
         self._metrics.request_ended(exchange.surface, exchange.endpoint, status, duration_s)

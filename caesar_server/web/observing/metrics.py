@@ -1,28 +1,36 @@
 """The numbers of one app, as Prometheus reads them.
 
 prometheus-client decides when it is first imported whether numbers live in the process or in files
-that the worker processes of a server share (see :mod:`caesar_server.web.observing.sharing`).  So it
-is imported here only when an app is made, which is after that was settled.
+that the worker processes of a server share (see
+:mod:`caesar_server.web.observing.shared.sharing`).  So it is imported here only when an app is
+made, which is after that was settled.
 """
 
 from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from caesar_server import __version__
 from caesar_server.contract.events import EVENT_TYPES
 from caesar_server.web.error_reference import error_rows
-from caesar_server.web.observing.sharing import SharedNumbers
+from caesar_server.web.observing.backlog import Backlog
+from caesar_server.web.observing.shared.sharing import SharedNumbers
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
+
+    from caesar_server.web.observing.histogram import BulkHistogram
 
 logger = logging.getLogger(__name__)
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 OTHER = "other"
 #: Upper bounds in seconds: from an echo to the longest run of a request.
@@ -106,21 +114,67 @@ FAMILIES = (
 )
 
 
+class _Request(NamedTuple):
+    """A request that has ended."""
+
+    surface: str
+    endpoint: str
+    status: int
+    duration_s: float
+
+
+class RunEnd(NamedTuple):
+    """A run that has ended.
+
+    :param outcome: completed, failed, cancelled, deadline, shutdown or lost.
+    :param duration_s: from its start, in seconds.
+    :param first_after_s: when its backend gave its first sign, or None.
+    :param events: how many there were, by type.
+    """
+
+    backend: str
+    outcome: str
+    duration_s: float
+    first_after_s: float | None
+    events: Sequence[tuple[str, int]]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Change(NamedTuple):
+    """Something began, or ended."""
+
+    family: Family
+    by: int
+
+
+_Fact: TypeAlias = _Request | RunEnd | _Change
+_ONE_RUN_MORE, _ONE_RUN_LESS = _Change(RUNNING, 1), _Change(RUNNING, -1)
+_ONE_STREAM_MORE, _ONE_STREAM_LESS = _Change(OPEN_STREAMS, 1), _Change(OPEN_STREAMS, -1)
+
+
 class ServerMetrics:
     """The numbers of one app.  Safe from any thread.
 
     Two apps of one process have numbers of their own, except where worker processes share theirs.
+    What happens is counted in batches: before anybody reads, and where processes share their
+    numbers, ``later``, so that the others see it.
+
+    :param later: calls a function in a moment, from another thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, later: Callable[[Callable[[], None]], object]) -> None:
         import prometheus_client
         from prometheus_client import values
 
-        from caesar_server.web.observing.reserving import reserve_numbers
+        from caesar_server.web.observing.shared.reserving import reserve_numbers
 
         reserve_numbers()
         self.registry: CollectorRegistry = prometheus_client.CollectorRegistry()
         self._shared = bool(values.ValueClass._multiprocess)
+        self._facts: Backlog[_Fact] = Backlog(self._count, later if self._shared else None)
+        # the first, so whoever reads finds the others up to date
+        self.registry.register(_Settling(self._facts.settle))
         self._codes = frozenset(row.code for row in error_rows())
         # Looking a child up again costs more than counting with it.
         self._requests = cache(self._counter(REQUESTS).labels)
@@ -132,14 +186,12 @@ class ServerMetrics:
         self._refusals = cache(self._counter(REFUSALS).labels)
         self._errors = cache(self._counter(ERRORS).labels)
         self._tokens = cache(self._counter(TOKENS).labels)
-        self.open_streams = self._gauge(OPEN_STREAMS)
-        self.running = self._gauge(RUNNING)
+        self._gauges = {family: self._gauge(family) for family in (OPEN_STREAMS, RUNNING)}
         self._gauge(BUILD).labels(__version__, platform.python_version()).set(1)
 
     def request_ended(self, surface: str, endpoint: str, status: int, duration_s: float) -> None:
         """Count a request."""
-        self._requests(surface, endpoint, str(status)).inc()
-        self._request_duration(surface, endpoint).observe(duration_s)
+        self._facts.add(_Request(surface, endpoint, status, duration_s))
 
     def refused(self, code: str) -> None:
         """Count a request that was answered with an error and nothing else."""
@@ -149,26 +201,77 @@ class ServerMetrics:
         """Count an answer that failed."""
         self._errors(self._known(code)).inc()
 
-    def first_event(self, backend: str, after_s: float) -> None:
-        """Note when a run's backend gave its first sign."""
-        self._first_event(backend).observe(after_s)
+    def stream_opened(self) -> None:
+        """Count a stream that is sent from now on."""
+        self._facts.add(_ONE_STREAM_MORE)
 
-    def run_ended(
-        self, backend: str, outcome: str, duration_s: float, events: Mapping[str, int]
-    ) -> None:
-        """Count a run and its events.
+    def stream_closed(self) -> None:
+        """Count it no more."""
+        self._facts.add(_ONE_STREAM_LESS)
 
-        :param events: how many by type.
+    def run_began(self) -> None:
+        """Count a run among those under way; :meth:`run_left` takes it out again."""
+        self._facts.add(_ONE_RUN_MORE)
+
+    def run_left(self, end: RunEnd | None) -> None:
+        """Count a run no more as one under way.
+
+        :param end: how it ended; None: it never began.
         """
-        self._runs(backend, outcome).inc()
-        self._run_duration(backend).observe(duration_s)
-        for name, count in events.items():
-            self._events(name if name in EVENT_TYPES else OTHER).inc(count)
+        self._facts.add(_ONE_RUN_LESS)
+        if end is not None:
+            self._facts.add(end)
 
-    def tokens(self, backend: str, prompt: int, completion: int) -> None:
-        """Count the tokens of a run."""
-        self._tokens(backend, "prompt").inc(prompt)
-        self._tokens(backend, "completion").inc(completion)
+    def close(self) -> None:
+        """Count what has happened; from now on everything is counted where it happens."""
+        self._facts.close()
+
+    def _count(self, facts: Sequence[_Fact]) -> None:
+        """Count a batch: one step for each number that it changes, however many facts there are."""
+        changes: Tally[Family] = Tally()
+        requests: list[_Request] = []
+        runs: list[RunEnd] = []
+        for fact in facts:
+            if type(fact) is _Change:
+                changes[fact.family] += fact.by
+            elif type(fact) is _Request:
+                requests.append(fact)
+            elif type(fact) is RunEnd:
+                runs.append(fact)
+        for family, by in changes.items():
+            if by:
+                self._gauges[family].inc(by)
+        self._count_requests(requests)
+        self._count_runs(runs)
+
+    def _count_requests(self, requests: Sequence[_Request]) -> None:
+        counts = Tally((one.surface, one.endpoint, str(one.status)) for one in requests)
+        for answered, count in counts.items():
+            self._requests(*answered).inc(count)
+        durations = _grouped(((one.surface, one.endpoint), one.duration_s) for one in requests)
+        for labels, values in durations.items():
+            self._request_duration(*labels).observe_all(values)
+
+    def _count_runs(self, runs: Sequence[RunEnd]) -> None:
+        for labels, count in Tally(one[:2] for one in runs).items():
+            self._runs(*labels).inc(count)
+        for backend, values in _grouped((one.backend, one.duration_s) for one in runs).items():
+            self._run_duration(backend).observe_all(values)
+        first = ((one.backend, one.first_after_s) for one in runs if one.first_after_s is not None)
+        for backend, values in _grouped(first).items():
+            self._first_event(backend).observe_all(values)
+        events: Tally[str] = Tally()
+        tokens: Tally[tuple[str, str]] = Tally()
+        for one in runs:
+            for name, count in one.events:
+                events[name if name in EVENT_TYPES else OTHER] += count
+            if one.prompt_tokens or one.completion_tokens:
+                tokens[one.backend, "prompt"] += one.prompt_tokens
+                tokens[one.backend, "completion"] += one.completion_tokens
+        for name, count in events.items():
+            self._events(name).inc(count)
+        for labels, count in tokens.items():
+            self._tokens(*labels).inc(count)
 
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
         """Return all numbers as text, and its content type.
@@ -177,6 +280,7 @@ class ServerMetrics:
         """
         from prometheus_client.exposition import choose_encoder
 
+        self._facts.settle()
         found, content_type = choose_encoder(accept or "")
         encode: Any = found  # takes anything that has collect(), which older versions do not say
         return encode(
@@ -191,10 +295,10 @@ class ServerMetrics:
 
         return Counter(family.name, family.help, family.labels, registry=self.registry)
 
-    def _histogram(self, family: Family) -> Histogram:
-        from prometheus_client import Histogram
+    def _histogram(self, family: Family) -> BulkHistogram:
+        from caesar_server.web.observing.histogram import BulkHistogram
 
-        return Histogram(
+        return BulkHistogram(
             family.name,
             family.help,
             family.labels,
@@ -216,6 +320,22 @@ class ServerMetrics:
         )
 
 
+class _Settling:
+    """Has no numbers of its own; comes before those that have."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self._settle = settle
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, and count nothing: asked once, when it is registered."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Count what has happened; return nothing."""
+        self._settle()
+        return ()
+
+
 class _WithoutBirth:
     """A registry without the ``_created`` series, which shared numbers do not have."""
 
@@ -226,6 +346,14 @@ class _WithoutBirth:
         for metric in self._registry.collect():
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
             yield metric
+
+
+def _grouped(pairs: Iterable[tuple[_Key, float]]) -> Mapping[_Key, list[float]]:
+    """Return the numbers that go with each key."""
+    groups: defaultdict[_Key, list[float]] = defaultdict(list)
+    for key, number in pairs:
+        groups[key].append(number)
+    return groups
 
 
 def exported_names(families: Sequence[Family] = FAMILIES) -> frozenset[str]:

@@ -26,7 +26,7 @@ from caesar_server.web.observing.exchange import (
     current_exchange,
     working_for,
 )
-from caesar_server.web.observing.metrics import ServerMetrics
+from caesar_server.web.observing.metrics import RunEnd, ServerMetrics
 
 #: The ends that the server gives to a run, whatever the backend says.
 _ENDS: Mapping[str, RunOutcome] = {
@@ -90,7 +90,7 @@ class RunTally:
         #: How many there were of each type, texts left out.
         self._types: defaultdict[type[Event], int] = defaultdict(int)
         self._prompt_tokens = self._completion_tokens = 0
-        metrics.running.inc()
+        metrics.run_began()
 
     def add(self, record: Record) -> None:
         """Count a record; quick, since it is called for each token."""
@@ -116,11 +116,11 @@ class RunTally:
         """How many there were so far."""
         return self._texts + sum(self._types.values())
 
-    def _counts(self) -> dict[str, int]:
+    def _counts(self) -> list[tuple[str, int]]:
         """Return how many there were of each type by now."""
-        counts = {kind.type: count for kind, count in self._types.items()}
+        counts = [(kind.type, count) for kind, count in self._types.items()]
         if self._texts:
-            counts[ContentDelta.type] = self._texts
+            counts.append((ContentDelta.type, self._texts))
         return counts
 
     def _fail(self, error: ErrorInfo) -> None:
@@ -130,23 +130,22 @@ class RunTally:
     def end(self) -> None:
         """Count the run."""
         self._exchange = None  # it knows this object: no circle of the two may be left behind
-        metrics, backend = self._metrics, self.job.backend
-        metrics.running.dec()
         if not self.events:
-            return  # it never began
+            self._metrics.run_left(None)
+            return
         self.outcome = self.outcome or "lost"
-        if self._first_after_s is not None:
-            metrics.first_event(backend, self._first_after_s)
-        metrics.run_ended(
-            backend,
+        end = RunEnd(
+            self.job.backend,
             self.outcome,
             self._monotonic() - self._began,
+            self._first_after_s,
             self._counts(),
+            self._prompt_tokens,
+            self._completion_tokens,
         )
-        if self._prompt_tokens or self._completion_tokens:
-            metrics.tokens(backend, self._prompt_tokens, self._completion_tokens)
+        self._metrics.run_left(end)
         if self.code is not None and self.outcome != "cancelled":
-            metrics.failed(self.code)
+            self._metrics.failed(self.code)
 
     def named(self) -> AbstractContextManager[None]:
         """Let what this thread logs inside the block name the run and the request behind it."""

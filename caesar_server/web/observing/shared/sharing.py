@@ -180,7 +180,7 @@ def _add_up(folder: Path, kind: str, living: set[str]) -> None:
     """
     from prometheus_client.mmap_dict import MmapedDict
 
-    from caesar_server.web.observing.reserving import ReservedFile
+    from caesar_server.web.observing.shared.reserving import ReservedFile
 
     dead = [
         path

@@ -1,0 +1,1 @@
+"""Numbers in files that the worker processes of a server share."""
