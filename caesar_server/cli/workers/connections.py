@@ -10,6 +10,9 @@ gunicorn 27.0 does not see to that:
 * a thread waits up to five seconds for the rest of a body that the app did not want.  It does so
   after the answer has promised to keep the connection, and closes it if too much is left: the
   client's next request is lost.
+
+And the loop is woken at the end of each answer, only to wait for the connection's next request: a
+thread can say so itself.
 """
 
 from __future__ import annotations
@@ -20,11 +23,18 @@ import socket
 import time
 from collections import deque
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gunicorn import util  # type: ignore[import-untyped]
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
-from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
+from gunicorn.http.body import LengthReader  # type: ignore[import-untyped]
+from gunicorn.workers.gthread import (  # type: ignore[import-untyped]
+    STOP_KEEPALIVE_LINGER,
+    TConn,
+    ThreadWorker,
+)
+
+from caesar_server.cli.workers.answering import Answering
 
 #: What an accept may fail with although all is well.
 _NO_CONNECTION = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
@@ -39,7 +49,7 @@ _LINGER_PIECE_BYTES = 256 * 1024
 _DRAIN_S = 0.1
 
 
-class PollingWorker(ThreadWorker):  # type: ignore[misc]
+class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
     """Gives no thread to a connection on which nothing was sent, nor to one that is closing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -107,7 +117,41 @@ class PollingWorker(ThreadWorker):  # type: ignore[misc]
         for connection in self.pending_conns:
             connection.timeout = min(connection.timeout, deadline)
 
-    def handle_request(self, req: Any, conn: Any) -> Any:
+    def enqueue_req(self, conn: Any) -> None:
+        """Give a connection on which something was sent to a thread."""
+        self.tpool.submit(self._serve, conn)
+
+    def _serve(self, conn: Any) -> None:
+        """Serve the next request of a connection and see to its future; called in a thread."""
+        keep: object = False
+        try:
+            keep = self.handle(conn)
+        finally:
+            if keep is not True or not self._wait_for_more(conn):
+                self.method_queue.defer(self.finish_request, conn, _Done(keep))
+
+    def _wait_for_more(self, conn: Any) -> bool:
+        """Let the loop wait for a connection's next request; return False if it must do that.
+
+        The loop may look at everything here meanwhile: it finds the connection among those that are
+        kept before it can hear of it.
+        """
+        if not self.alive or conn.parser.unreader.buf.getvalue():
+            return False
+        conn.set_timeout()
+        self.keepalived_conns.append(conn)
+        ready = partial(self.on_client_socket_readable, conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, ready)
+        # The worker may have been told to end in between, and the loop have looked already.
+        self._cap_if_ending()
+        return True
+
+    def _cap_if_ending(self) -> None:
+        if not self.alive:
+            limit = time.monotonic() + STOP_KEEPALIVE_LINGER
+            self.method_queue.defer(self._cap_keepalive, limit)
+
+    def handle_request(self, req: Any, conn: Any) -> bool:
         """Answer a request; the answer says whether the connection goes on."""
         closes_anyway = req.should_close
         found: list[bool] = []
@@ -119,7 +163,8 @@ class PollingWorker(ThreadWorker):  # type: ignore[misc]
             return found[0]
 
         req.should_close = should_close
-        return super().handle_request(req, conn)
+        goes_on = len(self.keepalived_conns) < self.max_keepalived
+        return self.answer(req, conn.sock, conn.client, conn.server, goes_on=goes_on)
 
     def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
         # nothing is left of the body: the answer has promised it
@@ -128,6 +173,9 @@ class PollingWorker(ThreadWorker):  # type: ignore[misc]
 
 def _finish_body(parser: Any) -> bool:
     """Read what the app left of a request's body; return False if that is too much or broken."""
+    body = parser.mesg.body
+    if isinstance(body.reader, LengthReader) and body.reader.length == 0 and not body.failed:
+        return True  # to look for more takes calls into the kernel
     try:
         return bool(parser.finish_body(deadline=time.monotonic() + _DRAIN_S))
     except http_errors.ParseException:
@@ -148,6 +196,20 @@ class _Connection(TConn):  # type: ignore[misc]
             self._worker.linger(self.sock)
         else:
             util.close(self.sock)
+
+
+class _Done(NamedTuple):
+    """What became of a request, as gunicorn's loop asks for it."""
+
+    kept: object
+
+    def cancelled(self) -> bool:
+        """Return that it was not."""
+        return False
+
+    def result(self) -> object:
+        """Return whether the connection goes on."""
+        return self.kept
 
 
 class _Lingering:

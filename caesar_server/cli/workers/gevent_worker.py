@@ -17,6 +17,7 @@ from gunicorn import util  # type: ignore[import-untyped]
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
 from gunicorn.workers.ggevent import GeventWorker  # type: ignore[import-untyped]
 
+from caesar_server.cli.workers.answering import Answering
 from caesar_server.cli.workers.manners import Manners
 
 #: How long a connection without a request stays open once the worker is to end: its client may be
@@ -30,7 +31,7 @@ _LEFT_BYTES = 64 * 1024
 _LEFT_S = 0.1
 
 
-class GeventServerWorker(Manners, GeventWorker):  # type: ignore[misc]
+class GeventServerWorker(Manners, Answering, GeventWorker):  # type: ignore[misc]
     """gunicorn's ``gevent`` worker with this server's manners.
 
     A request's head must be there within gunicorn's ``keepalive``; patience begins after it.
@@ -75,11 +76,15 @@ class GeventServerWorker(Manners, GeventWorker):  # type: ignore[misc]
 
         req.should_close = should_close
         try:
-            super().handle_request(listener_name, req, sock, addr)
+            keep = self.answer(req, sock, addr, listener_name)
         except TimeoutError:
             raise self.give_up() from None
+        except (gevent.GreenletExit, SystemExit):
+            keep = False  # the worker ends
         finally:
             sock.settimeout(None)
+        if not keep:
+            raise StopIteration
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
