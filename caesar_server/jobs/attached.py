@@ -117,7 +117,7 @@ class AttachedJobs:
         :raises OverloadedError: if ``limit`` runs are under way.
         :raises ShuttingDownError: after :meth:`close`.
         """
-        attempt = self._admit(job, quota, forwarded, backend)
+        attempt = self._admit(job, quota, forwarded, backend, held=quota is None)
         yield from self._records(attempt)
 
     def follow(
@@ -185,10 +185,12 @@ class AttachedJobs:
         quota: Quota | None,
         forwarded: Forwarded | None,
         backend: Backend | None,
+        *,
+        held: bool = False,
     ) -> Attempt:
         self._enter()
         try:
-            attempt = self._begin(job, quota, forwarded, backend)
+            attempt = self._begin(job, quota, forwarded, backend, held)
         except BaseException:
             self._leave()
             raise
@@ -205,13 +207,14 @@ class AttachedJobs:
         quota: Quota | None,
         forwarded: Forwarded | None,
         backend: Backend | None,
+        held: bool,
     ) -> Attempt:
         """Store the job as this process's; what cannot be run is not stored."""
         if self._store.shared:
             self._lease.hold()  # or others would take the job for lost
         job = job.changed(owner=self._lease.owner, attempt=1)
         # a quota is counted with the job; without one nobody waits for it to be stored
-        self._store.create(job, wait=quota is not None, quota=quota)
+        self._store.create(job, wait=quota is not None, held=held, quota=quota)
         try:
             return Attempt(
                 job,

@@ -137,7 +137,9 @@ class Store(Leases):
     shared: ClassVar[bool] = True
 
     @abstractmethod
-    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
+    def create(
+        self, job: Job, *, wait: bool = True, held: bool = False, quota: Quota | None = None
+    ) -> None:
         """Add a job that has not begun: one that waits, or one that its owner is about to run.
 
         The latter comes with its ``owner`` and ``attempt`` 1, as if it had been claimed in the same
@@ -146,6 +148,9 @@ class Store(Leases):
         :param wait: False returns before the job is stored: claims and appends that come later in
             this process find it, but for a moment a read may not.  If it could not be stored, the
             first append raises the ``StoreError`` of that.  For jobs that end with their client.
+        :param held: lets the store keep the job back, without ``wait``, until this process reads or
+            writes anything else than records of such jobs: one that ends before costs one step in
+            all.  For jobs whose id nobody is told before their end.
         :param quota: what the job's account may have, counted in the same step; with ``wait``
             alone.
         :raises QuotaExceededError: if it has as much already: the job was not added.

@@ -81,8 +81,10 @@ class MemoryStore(Store):
         #: Holds the lock, and then tells whoever watches.
         self._changing = MemoryChanging(self._lock, self._watchers)
 
-    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
-        """Add a job that has not begun; it is stored at once, whatever ``wait`` says."""
+    def create(
+        self, job: Job, *, wait: bool = True, held: bool = False, quota: Quota | None = None
+    ) -> None:
+        """Add a job that has not begun; it is stored at once, whatever is said of that."""
         with self._changing:
             if job.id in self._jobs:
                 raise ValueError(f"job {job.id} exists")

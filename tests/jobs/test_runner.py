@@ -172,7 +172,9 @@ def test_prepare_finds_the_backend_and_makes_the_request_fit(make_parts):
 
 def test_prepare_starts_and_stores_nothing(make_parts):
     class NoStore(MemoryStore):
-        def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
+        def create(
+            self, job: Job, *, wait: bool = True, held: bool = False, quota: Quota | None = None
+        ) -> None:
             raise AssertionError
 
     backend = scripted_backend(ANSWER)
@@ -364,7 +366,9 @@ class FailingStore(MemoryStore):
         super().__init__()
         self.methods = methods
 
-    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
+    def create(
+        self, job: Job, *, wait: bool = True, held: bool = False, quota: Quota | None = None
+    ) -> None:
         self._fail("create")
         super().create(job)
 

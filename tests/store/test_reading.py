@@ -243,7 +243,7 @@ def busy(*args: Any) -> Any:
 
 
 def test_who_has_waited_long_enough_does_not_try_a_dead_database_again(sqlite: Any) -> None:
-    process = Process(sqlite, 1.0, None)
+    process = Process(sqlite, 1.0, None, lambda process, job: None)
     try:
         with pytest.raises(StoreError, match="locked"):
             process.read(busy, -1.0)

@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, func, null, select, update
 
-from caesar_server.store.base import FencedError, Job, UnknownJobError
-from caesar_server.store.outcome import Outcome
+from caesar_server.store.base import FencedError, Job, Record, UnknownJobError
+from caesar_server.store.outcome import Outcome, follow_on, outcome_of
 from caesar_server.store.owned.base import SessionUsedError
 from caesar_server.store.quotas import Quota
 from caesar_server.store.sql import accounts, queries
@@ -94,12 +94,14 @@ def create(
     row: dict[str, Any],
     body: bytes,
     quota: Quota | None,
+    rows: Sequence[dict[str, Any]] = (),
     *,
     again: bool,
 ) -> None:
     """Add a job and its request.
 
     :param quota: what its account, which is locked, may have.
+    :param rows: of the records that it has already.
     :raises UnknownJobError: if it follows up a job that does not exist.
     :raises QuotaExceededError: if it has as much.
     :raises SessionUsedError: if another job has used its session up.
@@ -119,6 +121,8 @@ def create(
             raise SessionUsedError(f"session {session_id} is used up")
         raise ValueError(f"job {row['id']} exists")
     _ADD_REQUEST.run(connection, {"job_id": row["id"], "body": body})
+    if rows:
+        _ADD_RECORDS.run(connection, *rows)
 
 
 @cache
@@ -264,6 +268,13 @@ def append(
         _put_checkpoint(connection, database, job_id, checkpoint)
     if outcome.finished_at is not None and _may_have_consumed(outcome, fence["old_"]):
         accounts.add_usage(connection, database, job_id, outcome.finished_at)
+
+
+def is_whole(job: Job, attempt: int, records: Sequence[Record]) -> bool:
+    """Return whether these records are all that comes of a new job, and no account uses loops."""
+    outcome = outcome_of(records)
+    fits = job.attempt == attempt and job.last_seq == 0 and follow_on(1, records)
+    return outcome.ended and fits and not _may_have_consumed(outcome, 0)
 
 
 def _may_have_consumed(outcome: Outcome, old_seq: int) -> bool:

@@ -18,24 +18,18 @@ from caesar_server.store.base import FencedError, Job, Record, Store, StoreError
 from caesar_server.store.changes import Changes
 from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.leases import Unclaimable
-from caesar_server.store.outcome import follow_on, outcome_of
+from caesar_server.store.outcome import advanced
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.sql import accounts, queries, steps
 from caesar_server.store.sql.connecting.claim import Claim
+from caesar_server.store.sql.connecting.making import adding, appending
 from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.connecting.writer import ASKED_PART, Step
 from caesar_server.store.sql.database import Database
 from caesar_server.store.sql.leasing import leases
 from caesar_server.store.sql.owned.store import SqlOwned
-from caesar_server.store.sql.rows import (
-    checkpoint_body,
-    is_id,
-    job_values,
-    record_rows,
-    request_body,
-    update_values,
-)
+from caesar_server.store.sql.rows import is_id, update_values
 from caesar_server.store.updates import NumberedUpdate
 
 T = TypeVar("T")
@@ -64,18 +58,16 @@ class SqlStore(Store):
         self._process: Process | None = None
         self._owned = SqlOwned(database, self._begin, self._read)
 
-    def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
+    def create(
+        self, job: Job, *, wait: bool = True, held: bool = False, quota: Quota | None = None
+    ) -> None:
         """Add a job that has not begun."""
-        row, body = job_values(job), request_body(job)
-        step = Step(
-            lambda connection, again: steps.create(
-                connection, self._database, row, body, quota, again=again
-            ),
-            lambda connection: steps.uncreate(connection, row),
-            account=None if quota is None else job.account,
-            asked=wait,
-            unwatched=None if wait else job.id,
-        )
+        if held:
+            self._here().held.hold(job)
+            return
+        step = adding(self._database, job, quota=quota)
+        step.asked = wait
+        step.unwatched = None if wait else job.id
         done = self._begin(step)
         if wait:
             done.result()
@@ -128,33 +120,24 @@ class SqlStore(Store):
         done: Future[None]
         try:
             _check_id(job_id)
-            done = self._begin(self._appending(job_id, attempt, records, checkpoint))
+            if checkpoint is None and (begun := self._begin_whole(job_id, attempt, records)):
+                return begun
+            done = self._begin(appending(self._database, job_id, attempt, records, checkpoint))
         except (FencedError, UnknownJobError, StoreError, TypeError, ValueError) as error:
             done = Future()
             done.set_exception(error)
         return done
 
-    def _appending(
-        self, job_id: str, attempt: int, records: Sequence[Record], checkpoint: Checkpoint | None
-    ) -> Step:
-        rows = record_rows(job_id, records)
-        state = None if checkpoint is None else checkpoint_body(checkpoint)
-        outcome = outcome_of(records)
-        fence: dict[str, Any] = {"id_": job_id, "attempt_": attempt}
-        if not records:
-            return Step(lambda connection, _: steps.keep(connection, self._database, fence, state))
-        if not follow_on(records[0].seq, records):
-            raise FencedError(f"job {job_id}: the numbers of the records have gaps")
-        fence |= {
-            "old_": records[0].seq - 1,
-            "new_": records[-1].seq,
-            "checkpoint_seq_": None if state is None else records[-1].seq,
-        }
-        return Step(
-            lambda connection, again: steps.append(
-                connection, self._database, fence, rows, outcome, state, again=again
-            )
-        )
+    def _begin_whole(
+        self, job_id: str, attempt: int, records: Sequence[Record]
+    ) -> Future[None] | None:
+        """Begin to add a job that was kept back with all that came of it, if that is all."""
+        here = self._here()
+        job = here.held.get(job_id)
+        if job is None or not steps.is_whole(job, attempt, records):
+            return None
+        step = adding(self._database, advanced(job, records, None), records)
+        return here.held.end(job_id, lambda: here.writer.begin(step))
 
     def job(self, job_id: str) -> Job:
         """Return the job as it stands."""
@@ -314,7 +297,7 @@ class SqlStore(Store):
 
     def delete(self, job_id: str) -> None:
         """Remove the job, all that belongs to it and its follow-ups."""
-        if is_id(job_id):
+        if is_id(job_id) and not self._here().held.drop(job_id):
             self._remove([job_id])
 
     def prune(
@@ -360,23 +343,35 @@ class SqlStore(Store):
             self._closed = True
             process, self._process = self._process, None
         if process is not None and process.is_this:
+            process.held.settle()
             process.close()
 
     def _begin(self, step: Step) -> Future[Any]:
-        return self._here().writer.begin(step)
+        return self._settled().writer.begin(step)
+
+    def _settled(self) -> Process:
+        """Return what this process holds, with nothing kept back from whoever looks or writes."""
+        here = self._here()
+        here.held.settle()
+        return here
 
     def _read(self, read: Callable[[Connection], T], *, urgent: bool = False) -> T:
-        return self._here().read(read, self._retry_s, urgent=urgent)
+        return self._settled().read(read, self._retry_s, urgent=urgent)
 
     def _ask(self, read: Callable[[Connection], T]) -> T:
         """Read what a new job has to wait for."""
-        return self._here().read(read, self._retry_s * ASKED_PART)
+        return self._settled().read(read, self._retry_s * ASKED_PART)
 
     def _read_large(self, fetch: Callable[[Connection], Rows], decode: Callable[[Rows], T]) -> T:
-        return self._here().read_large(fetch, decode, self._retry_s)
+        return self._settled().read_large(fetch, decode, self._retry_s)
 
     def _whole(self, rows: Sequence[RowMapping]) -> list[Job]:
         return self._here().decode_each(queries.whole, rows)
+
+    def _add_unwatched(self, process: Process, job: Job) -> None:
+        step = adding(self._database, job)
+        step.unwatched = job.id
+        process.writer.begin(step)
 
     def _here(self) -> Process:
         """Return what this process holds: what it inherited by a fork is not for use."""
@@ -387,7 +382,9 @@ class SqlStore(Store):
             if self._closed:
                 raise StoreError("store: it is closed, for the process is about to end")
             if self._process is None or not self._process.is_this:
-                self._process = Process(self._database, self._retry_s, self._process)
+                self._process = Process(
+                    self._database, self._retry_s, self._process, self._add_unwatched
+                )
             return self._process
 
 

@@ -9,15 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from caesar_server.store.base import StoreError, UnknownJobError
+from caesar_server.store.base import Job, StoreError, UnknownJobError
 from caesar_server.store.changes import Changes
 from caesar_server.store.owned.base import UnknownOwnedError
 from caesar_server.store.sql.connecting.gate import Gate
+from caesar_server.store.sql.connecting.held import Held
 from caesar_server.store.sql.connecting.writer import Writer
 from caesar_server.store.sql.database import READERS, Database
 from caesar_server.store.unreadable import StoreAwayError, UnreadableRecordError
@@ -29,9 +31,18 @@ logger = logging.getLogger(__name__)
 
 
 class Process:
-    """What one process holds of a store."""
+    """What one process holds of a store.
 
-    def __init__(self, database: Database, retry_s: float, inherited: Process | None) -> None:
+    :param add: begins to add a job that was kept back.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        retry_s: float,
+        inherited: Process | None,
+        add: Callable[[Process, Job], None],
+    ) -> None:
         self._pid = os.getpid()
         # kept: to close a parent's connections from here would disturb them
         self._inherited = inherited
@@ -50,6 +61,7 @@ class Process:
         self._lock = threading.Lock()
         self._watchers: list[Changes] = []
         self.writer = Writer(database, retry_s=retry_s, announce=self._wake, token=self._token)
+        self.held = Held(partial(add, self))
 
     @property
     def is_this(self) -> bool:
