@@ -61,7 +61,7 @@ class Answer(wsgi.Response):  # type: ignore[misc]
         """Send the head if it has not left yet."""
         if not self.headers_sent:
             self._hold()
-        self._release()
+            self._release()
 
     def write(self, arg: bytes) -> None:
         """Send a part of the body, the first one together with the head."""
