@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager, contextmanager
 
 from flask import has_request_context
 
-from caesar_server.blueprints.mock.seams import held_of
+from caesar_server.blueprints.mock.seams import HELD_KEY
 from caesar_server.contract.context import Metrics
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer, Tally
-from caesar_server.mock.scope import Scope
-from caesar_server.mock.scopes import Scopes
+from caesar_server.mock.clock import MockClock
+from caesar_server.mock.scope import EPOCH_S
+from caesar_server.mock.scopes import Held, Scopes
 from caesar_server.store.base import Job, Record
 from caesar_server.web.incoming import incoming
 
@@ -30,6 +31,12 @@ def scoped(
     return time, ScopedObserver(observer, time)
 
 
+class _Run(threading.local):
+    """What a thread runs: the clock of the job's scope and when the job was made, or nothing."""
+
+    scope: tuple[MockClock, float] | None = None
+
+
 class ScopedTime:
     """A clock of the server whose time of day is that of the scope for which it is asked.
 
@@ -40,7 +47,7 @@ class ScopedTime:
 
     def __init__(self, scopes: Scopes, clock: SchedulingClock) -> None:
         self._scopes = scopes
-        self._run = threading.local()
+        self._run = _Run()
         #: Seconds that never go back; asked for with each event, so without a call in between.
         self.monotonic: Callable[[], float] = clock.monotonic
         self.wait: Callable[[threading.Event, float], bool] = clock.wait
@@ -50,22 +57,26 @@ class ScopedTime:
 
     def time(self) -> float:
         """Return Unix seconds; in a run never less than the job's ``created_at``."""
-        run: tuple[Scope, float] | None = getattr(self._run, "scope", None)
+        run = self._run.scope
         if run is not None:
-            scope, earliest = run
-            return max(earliest, scope.now_s)
-        held = held_of(incoming().environ) if has_request_context() else None
-        return (self._default if held is None else held.scope).now_s
+            clock, earliest = run
+            now_s = EPOCH_S + clock.turned_s
+            return now_s if now_s > earliest else earliest  # max() costs as much as all of it
+        try:
+            held: Held | None = incoming().environ.get(HELD_KEY)
+        except RuntimeError:  # outside of a request; inside, to ask first costs as much as this
+            held = None
+        return EPOCH_S + (self._default if held is None else held.scope).clock.turned_s
 
     @contextmanager
     def of(self, job_id: str) -> Iterator[None]:
         """Let this thread have the time of a job's scope inside the block."""
-        before = getattr(self._run, "scope", None)
+        before = self._run.scope
         course = self._scopes.courses.find(job_id)
         if course is not None:
-            self._run.scope = course.scope, course.created_at
+            self._run.scope = course.scope.clock, course.created_at
         else:
-            self._run.scope = None if has_request_context() else (self._default, 0.0)
+            self._run.scope = None if has_request_context() else (self._default.clock, 0.0)
         try:
             yield
         finally:
