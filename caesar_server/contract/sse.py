@@ -57,6 +57,17 @@ def _escaped(found: re.Match[bytes]) -> bytes:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)).encode()
 
 
+def split_frames(data: bytes) -> list[bytes]:
+    """Return the frames and comments of which ``data`` is made, at least one, each of them whole.
+
+    There are as many as blank lines in ``data``, each of which ends one.
+
+    >>> split_frames(b": keep-alive\\n\\ndata: {}\\n\\n")
+    [b': keep-alive\\n\\n', b'data: {}\\n\\n']
+    """
+    return [frame + b"\n\n" for frame in data.removesuffix(b"\n\n").split(b"\n\n")]
+
+
 class SseError(ValueError):
     """The stream cannot be read on, because a line or an event is longer than allowed."""
 

@@ -18,10 +18,10 @@ from caesar_server.contract.events import (
     StatusChanged,
 )
 from caesar_server.contract.request import CompletionRequest
+from caesar_server.contract.sse import split_frames
 from caesar_server.store.base import Job, Record
 from caesar_server.web.streaming import OpenAIFraming
 from caesar_server.web.streaming.response import FrameStream
-from caesar_server.web.streaming.wire import split_frames
 
 BROKEN = ErrorInfo("no more", "no_more")
 

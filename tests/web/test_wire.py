@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 from flask import Flask, request
 
 from caesar_server.app import create_app
 from caesar_server.contract import ChoiceFinished, Completed, ContentDelta
-from caesar_server.contract.sse import DONE
+from caesar_server.contract.sse import DONE, split_frames
 from caesar_server.registry import Registry
 from caesar_server.settings import Settings
 from caesar_server.testing import Gate, LiveServer, scripted_backend
@@ -32,9 +32,9 @@ class NotingWire:
         self._last = last
         self._stall = stall
 
-    def writes(self, frames: Sequence[bytes], *, ended: bool) -> Iterator[bytes]:
+    def writes(self, data: bytes, *, ended: bool) -> Iterator[bytes]:
         self.ended.append(ended)
-        for frame in frames:
+        for frame in split_frames(data):
             self.frames.append(frame)
             yield frame
             if self._stall:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from caesar_server.contract.sse import split_frames
 from caesar_server.mock.journal.entry import CLIENT_LEFT, COMPLETED, Ended, Entry, FaultNote
 from caesar_server.mock.journal.masking import masked, masked_query
 from caesar_server.mock.model.call import Call
@@ -20,6 +21,8 @@ _ENTRY_BYTES = 4096
 _PARSED_FACTOR = 6
 #: Of each frame or fault that is kept, besides its bytes.
 _NOTE_BYTES = 60
+#: So much of the end of a body tells whether it ends as a stream does.
+_LAST_BYTES = 64
 
 
 class Book(Protocol):
@@ -94,7 +97,8 @@ class Recording:
         self._decision: Decision | None = None
         self._head: tuple[int, tuple[tuple[str, str], ...], float] | None = None
         self._faults: tuple[FaultNote, ...] = ()
-        self._batches: list[tuple[float, tuple[bytes, ...]]] = []
+        # of a stream each write is cut into its frames when somebody looks, which is seldom
+        self._batches: list[tuple[float, tuple[bytes, ...] | bytes]] = []
         self._kept_bytes = 0
         self._left_out = 0
         self._sent = 0
@@ -128,7 +132,7 @@ class Recording:
                 status=status,
                 headers=masked(_joined(headers)),
                 head_at_s=head_at_s,
-                batches=tuple(self._batches),
+                batches=self._cut_batches(),
                 frames_left_out=self._left_out,
                 bytes_sent=self._sent,
                 ended=self._ended,
@@ -182,19 +186,24 @@ class Recording:
 
     def frames(self, batch: Sequence[bytes]) -> None:
         """Note frames that leave in one write, in their order."""
-        if not batch:
-            return
-        size = sum(map(len, batch))
-        grown = size + _NOTE_BYTES * len(batch)
+        if batch:
+            self._wrote(tuple(batch), len(batch), sum(map(len, batch)), batch[-1])
+
+    def stream(self, data: bytes) -> None:
+        """Note whole frames of a stream that leave in one write: :meth:`frames` of its frames."""
+        self._wrote(data, data.count(b"\n\n"), len(data), data[-_LAST_BYTES:])
+
+    def _wrote(self, batch: tuple[bytes, ...] | bytes, count: int, size: int, last: bytes) -> None:
+        grown = size + _NOTE_BYTES * count
         with self._book.lock:
             self._sent += size
-            self._last = batch[-1]
+            self._last = last
             # From the first that does not fit on: what is kept is always the beginning.
             if self._left_out or self._kept_bytes + grown > self._max_frame_bytes:
-                self._left_out += len(batch)
+                self._left_out += count
                 return
             self._kept_bytes += grown
-            self._batches.append((self._elapsed(), tuple(batch)))
+            self._batches.append((self._elapsed(), batch))
             self._book.grew(self, grown)
 
     def end(self, ended: Ended, detail: str = "") -> None:
@@ -211,6 +220,15 @@ class Recording:
             self._ended_at_s = self._elapsed()
             self._detail = detail
             self._book.noted(ended=self._ended)
+
+    def _cut_batches(self) -> tuple[tuple[float, tuple[bytes, ...]], ...]:
+        """Return the batches frame by frame, and keep them so.  The lock is held."""
+        cut = [
+            (at_s, tuple(split_frames(batch)) if isinstance(batch, bytes) else batch)
+            for at_s, batch in self._batches
+        ]
+        self._batches[:] = cut
+        return tuple(cut)
 
     def _elapsed(self) -> float:
         return max(0.0, self._monotonic() - self._began)

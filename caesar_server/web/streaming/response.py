@@ -16,7 +16,7 @@ from caesar_server.web.errors import AnswerError
 from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.observing.exchange import note_code
 from caesar_server.web.streaming.framing import Framing
-from caesar_server.web.streaming.wire import Wire, split_frames, wire_of
+from caesar_server.web.streaming.wire import Wire, wire_of
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class FrameStream:
             self._on_end()
         if self._wire is None:
             return (data,)
-        return self._wire.writes(split_frames(data), ended=ended)
+        return self._wire.writes(data, ended=ended)
 
     def _frames(self, records: Sequence[Record]) -> tuple[bytes, bool]:
         """Return the frames of ``records``, at least one, and whether they end the stream."""

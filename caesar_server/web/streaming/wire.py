@@ -7,7 +7,7 @@ runs; where nobody does, a stream looks once whether there is one, and that is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
 #: Where the wire of an exchange is in its WSGI environ.
@@ -22,26 +22,18 @@ class Wire(Protocol):
 
     over: bool
 
-    def writes(self, frames: Sequence[bytes], *, ended: bool) -> Iterable[bytes]:
-        """Return what to write instead of ``frames``, each item in a write of its own.
+    def writes(self, data: bytes, *, ended: bool) -> Iterable[bytes]:
+        """Return what to write instead of ``data``, each item in a write of its own.
 
         Called, and the result iterated, in the thread that writes; both may block.
 
-        :param frames: whole frames and comments, in their order, at least one.
+        :param data: whole frames and comments, in their order, at least one; see
+            :func:`~caesar_server.contract.sse.split_frames`.
         :param ended: whether they are the last ones.
         """
 
     def left(self) -> None:
         """Hear that the client left; ends whatever blocks.  Called from any thread, once."""
-
-
-def split_frames(data: bytes) -> list[bytes]:
-    """Return the frames and comments of which ``data`` is made, at least one, each of them whole.
-
-    >>> split_frames(b": keep-alive\\n\\ndata: {}\\n\\n")
-    [b': keep-alive\\n\\n', b'data: {}\\n\\n']
-    """
-    return [frame + b"\n\n" for frame in data.removesuffix(b"\n\n").split(b"\n\n")]
 
 
 def wire_of(environ: Mapping[str, Any]) -> Wire | None:

@@ -154,6 +154,27 @@ def test_the_beginning_of_a_long_body_is_kept(
     assert (entry.frames_left_out, entry.bytes_sent) == (2, 201)
 
 
+def test_a_write_of_a_stream_is_noted_as_its_frames(
+    make_journal: Callable[..., Journal], clock: FakeClock, make_call: MakeCall
+) -> None:
+    """Cut when somebody looks, and before and after that the same."""
+    call = make_call()
+    whole, single = (make_journal(frame_bytes=400).open(call) for _ in range(2))
+    for frames in ([b": keep-alive\n\n", b"data: 1\n\n"], [b"data: 2\n\n"]):
+        clock.advance(0.5)
+        whole.stream(b"".join(frames))
+        single.frames(frames)
+        assert whole.entry().batches == single.entry().batches
+        assert whole.size == single.size
+    for frames in ([b"x" * 200 + b"\n\n", b"data: 3\n\n"], [b"data: [DONE]\n\n"]):
+        whole.stream(b"".join(frames))
+        single.frames(frames)
+    for recording in (whole, single):
+        recording.end("client_left")
+    assert whole.entry() == single.entry()
+    assert (whole.entry().frames_left_out, whole.entry().ended) == (3, "completed")
+
+
 def test_an_empty_write_is_nothing(journal: Journal, make_call: MakeCall) -> None:
     journal.open(make_call()).frames([])
     assert journal.entries()[0].frames == ()

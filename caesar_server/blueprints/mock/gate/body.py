@@ -9,6 +9,7 @@ from flask import Response
 
 from caesar_server.blueprints.mock.gate.before import cut, error_info
 from caesar_server.blueprints.mock.gate.exchange import Exchange
+from caesar_server.contract.sse import split_frames
 from caesar_server.errors import FaultNotPossibleError
 from caesar_server.mock import native
 from caesar_server.mock.faults import (
@@ -43,13 +44,13 @@ class MockWire:
         self._exchange = exchange
         self._faults = StreamFaults(faults, _error_body_of(exchange)) if faults else None
 
-    def writes(self, frames: Sequence[bytes], *, ended: bool) -> Iterable[bytes]:
-        """Return what leaves instead of ``frames``, each item in a write of its own."""
+    def writes(self, data: bytes, *, ended: bool) -> Iterable[bytes]:
+        """Return what leaves instead of ``data``, each item in a write of its own."""
         self._exchange.framed = True
         if self._faults is None:
-            self._exchange.recording.frames(frames)
-            return (b"".join(frames),)
-        return self._faulty(self._faults.acts(frames, ended=ended))
+            self._exchange.recording.stream(data)
+            return (data,)
+        return self._faulty(self._faults.acts(split_frames(data), ended=ended))
 
     def left(self) -> None:
         """Hear that the client left; ends a stall."""
