@@ -36,6 +36,7 @@ from caesar_server.mock.answering.check import reply_problems
 from caesar_server.mock.answering.deltas import Deltas
 from caesar_server.mock.answering.nothing import nothing_matched
 from caesar_server.mock.answering.pieces import Schedule, is_paced
+from caesar_server.mock.answering.plain import plain_events, plain_reply
 from caesar_server.mock.answering.templates import TemplateFailedError, Templates
 from caesar_server.mock.answering.waiting import Waiter
 from caesar_server.mock.calls import CALL_HEADER, call_from_request, prompt_text
@@ -140,6 +141,15 @@ class MockBackend(Backend):
         """
         questions = _questions(request)
         scope, call, decision = self._decision(request, questions[0].text, context, held)
+        # what a follow-up is answered may be followed as a stream by another request
+        whole = bool(call.path) and not call.stream and not isinstance(request, FollowUpRequest)
+        plain = plain_reply(request, decision)
+        if plain is not None:
+            context.raise_if_cancelled()
+            pacing = plain.pacing or decision.pacing
+            yield from plain_events(plain, questions[0], pacing, self._deltas, whole=whole)
+            yield Completed()
+            return
         waiter = Waiter(context, None if self.scopes is None else scope.clock, course)
         decisions = (decision, *decision.rest)
         details: dict[str, int] = {}
@@ -159,10 +169,7 @@ class MockBackend(Backend):
                 seed=one.seed,
                 waiter=waiter,
                 cut=self._deltas,
-                # what a follow-up is answered may be followed as a stream by another request
-                whole=bool(call.path)
-                and not call.stream
-                and not isinstance(request, FollowUpRequest),
+                whole=whole,
                 context=context,
             ).events(position)
             if reply.error is not None:
