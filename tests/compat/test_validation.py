@@ -6,10 +6,11 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from marshmallow import ValidationError
+from marshmallow import ValidationError, fields
 
 from caesar_server.blueprints.compat.schemas import (
     CallLoader,
+    ChatSchema,
     CompletionSchema,
     load_call,
     to_bad_request,
@@ -634,7 +635,8 @@ def test_callers_from_elsewhere_are_answered_where_the_operator_wants_them(make_
     assert reply.status_code == 200
 
 
-def test_more_kinds_of_bodies_than_are_remembered_mean_the_same():
+def test_bodies_mean_what_their_schema_makes_of_them():
+    """Also where the loader reads them without marshmallow."""
     loader = CallLoader(CompletionSchema)
     optional = {
         "max_tokens": 5,
@@ -647,18 +649,34 @@ def test_more_kinds_of_bodies_than_are_remembered_mean_the_same():
         "user": "u",
         "extra": {"kept": 1},
         "suffix": "s",
+        "best_of": None,
+        "metadata": {"reasoning_loops": "4"},
+        "stream": True,
+        "stream_options": {"include_usage": True, "more": 1},
     }
     bodies = [
         {"model": "m", "prompt": "p", **dict(chosen)}
         for count in range(4)
         for chosen in combinations(optional.items(), count)
+        if "stream" in dict(chosen) or "stream_options" not in dict(chosen)
     ]
     assert len(bodies) > 150
     for body in bodies:
         assert load_call(loader, body) == CompletionSchema().load(body)
+        for name in ("model", "prompt"):
+            with pytest.raises(BadRequestError, match=f"{name}: required and missing"):
+                load_call(loader, {**body, name: None})
         wrong = {**body, "prompt": 5, "temperature": "hot"}
         with pytest.raises(ValidationError) as whole:
             CompletionSchema().load(wrong)
         with pytest.raises(BadRequestError) as narrow:
             load_call(loader, wrong)
         assert str(narrow.value) == str(to_bad_request(whole.value))
+
+
+@pytest.mark.parametrize("schema", [CompletionSchema(), ChatSchema()])
+def test_nothing_is_done_to_bodies_that_the_loader_would_leave_out(schema):
+    assert not any(schema._hooks.values())
+    for name, field in schema.fields.items():
+        assert (field.data_key, field.attribute) == (None, None), name
+        assert type(field).deserialize is fields.Field.deserialize, name

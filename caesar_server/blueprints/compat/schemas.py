@@ -6,7 +6,7 @@ Fields and bounds are those of OpenAI's API description 2.3.0, with Caesar's ``m
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -45,7 +45,6 @@ from caesar_server.web.fields import (
 )
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
-_NARROW_SCHEMAS = 64
 #: What most requests ask for, made once.
 _AUTOMATIC = ResearchParameters(auto=True)
 
@@ -285,18 +284,17 @@ def with_system_prompt(parameters: ResearchParameters, system: list[str]) -> Res
 class CallLoader:
     """Loads the bodies of one endpoint.
 
-    marshmallow looks for each of a schema's fields in each body, and a usual one has four of
-    twenty.  So bodies with the same members share a schema of their own, of these and the required
-    fields; what the absence of another means, ``call`` knows.  Only so many are made: who sends
-    what is up to the clients.
+    marshmallow looks for each of a schema's fields in each body, and wraps each that it finds in a
+    function of its own; a usual body has four of twenty.  So the members that are there are read by
+    their fields themselves, and marshmallow is asked where that fails: it has the words for it.
+    What the absence of a member means, ``call`` knows.
     """
 
     def __init__(self, schema_class: type[GenerationSchema]) -> None:
-        self._class = schema_class
         self._whole = schema_class()
         fields_of = self._whole.fields.items()
-        self._always = frozenset(name for name, field in fields_of if field.required)
-        self._narrow: dict[frozenset[str], GenerationSchema] = {}
+        self._required = tuple(name for name, field in fields_of if field.required)
+        self._readers = {name: _reader(field) for name, field in fields_of}
 
     @property
     def names(self) -> Collection[str]:
@@ -313,18 +311,33 @@ class CallLoader:
 
         :raises ValidationError: likewise.
         """
-        return self._schema_for(body).load(body)
+        given = {name: value for name, value in body.items() if value is not None}
+        try:
+            found = self._found(given)
+        except ValidationError:
+            found = None
+        return self._whole.load(given) if found is None else self._whole.made(found)
 
-    def _schema_for(self, body: Mapping[str, Any]) -> GenerationSchema:
-        members = self._always.union(self._whole.fields.keys() & body.keys())
-        schema = self._narrow.get(members)
-        if schema is None:
-            if len(self._narrow) >= _NARROW_SCHEMAS:
-                return self._whole
-            # in the order of their definition, which is that of the errors
-            only = [name for name in self._whole.fields if name in members]
-            schema = self._narrow[members] = self._class(only=only)
-        return schema
+    def _found(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the members as their fields read them, unknown ones as they are.
+
+        None if one is missing.
+        """
+        for name in self._required:
+            if name not in given:
+                return None
+        readers = self._readers
+        return {
+            name: readers[name](value, name, given) if name in readers else value
+            for name, value in given.items()
+        }
+
+
+def _reader(field: fields.Field[Any]) -> Callable[[Any, str, Mapping[str, Any]], Any]:
+    """Return what reads a value of a field that is there, and no null."""
+    if field.validators or field.pre_load or field.post_load:
+        return field.deserialize
+    return field._deserialize  # what deserialize() does around it is for those
 
 
 def load_call(schema: CallLoader, body: Mapping[str, Any], *, refuse_unknown: bool = False) -> Any:
