@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from flask import Flask, request, session
+from flask import Flask, Response, request, session
+from werkzeug.test import Client
 
 from caesar_server.web.framework.adapters import UrlAdapters
 from caesar_server.web.framework.application import Application
+from caesar_server.web.framework.responses import ReadyResponse
 
 HOSTS = ("localhost:80", "LOCALHOST", "127.0.0.1:8000", "[::1]:9", "xn--bcher-kva.example", "")
 
@@ -28,6 +31,9 @@ def show(rest: str = "") -> dict[str, Any]:
 def routed(app: Flask) -> Flask:
     """Return ``app`` with a few routes."""
     app.add_url_rule("/<path:rest>", view_func=show)
+    app.add_url_rule("/fixed", endpoint="fixed", view_func=show, methods=["GET", "POST"])
+    app.add_url_rule("/given", endpoint="given", view_func=show, defaults={"rest": "by default"})
+    app.url_map.strict_slashes = app.url_map.merge_slashes = False
     return app
 
 
@@ -86,6 +92,94 @@ def test_a_websocket_is_told_from_a_request_of_the_same_host(apps: tuple[Flask, 
     assert client.get("/a").status_code == 200
     with_upgrade = client.get("/a", headers=headers)
     assert with_upgrade.status_code == apps[1].test_client().get("/a", headers=headers).status_code
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "DELETE"])
+@pytest.mark.parametrize("path", ["/fixed", "/fixed/", "//fixed", "/fixed?q=1", "/given", "/x/y"])
+def test_each_view_is_found_again_as_flask_finds_it(
+    apps: tuple[Flask, Flask], path: str, method: str
+) -> None:
+    found = []
+    for app in apps:
+        client = app.test_client()
+        for _ in range(3):
+            answer = client.open(path, method=method)
+            allowed = sorted(answer.allow)
+            found.append((answer.status_code, allowed, answer.get_json(silent=True)))
+    assert all(one == found[0] for one in found)
+
+
+def test_a_view_changes_its_own_arguments_alone() -> None:
+    app = Application("ours")
+
+    @app.get("/fixed")
+    def view() -> dict[str, Any]:
+        request.view_args["more"] = 1  # type: ignore[index]
+        return {}
+
+    assert [app.test_client().get("/fixed").status_code for _ in range(3)] == [200] * 3
+
+
+def test_only_so_many_ways_to_a_view_are_remembered() -> None:
+    app = routed(Application("ours"))
+    for number in range(600):
+        path = {"PATH_INFO": "/" * number + "/fixed"}
+        assert app.test_client().get("/", environ_overrides=path).status_code == 200
+    assert len(app._url_adapters._views) == 512
+
+
+def in_parts(response: Response, *parts: bytes | str, made: bool = False) -> None:
+    response.response = iter(parts) if made else list(parts)
+    del response.headers["Content-Length"]
+
+
+def moved(response: Response) -> None:
+    response.headers["Location"] = "/\u00e4 b"
+    response.headers["Content-Location"] = "/\u00e4"
+
+
+def passed(response: Response, body: Iterable[bytes]) -> None:
+    response.response = body
+    response.direct_passthrough = True
+    del response.headers["Content-Length"]
+
+
+#: What becomes of a response before it is sent.
+CHANGES: dict[str, Callable[[Response], object]] = {
+    "none": lambda response: None,
+    "status 204": lambda response: setattr(response, "status_code", 204),
+    "status 304": lambda response: setattr(response, "status_code", 304),
+    "status 404": lambda response: setattr(response, "status_code", 404),
+    "text": lambda response: response.set_data("h\u00e4"),
+    "one text": lambda response: in_parts(response, "a"),
+    "parts": lambda response: in_parts(response, b"a", "b"),
+    "parts to come": lambda response: in_parts(response, b"a", "b", made=True),
+    "passed through": lambda response: passed(response, iter([b"a", b"b"])),
+    "passed through at once": lambda response: passed(response, [b"a", b"b"]),
+    "unmeasured": lambda response: response.headers.remove("Content-Length"),
+    "moved": moved,
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_ready_response_is_sent_as_flask_sends_it(change: str, method: str) -> None:
+    seen = []
+    for make in (ReadyResponse, Response):
+        response = make(b"whole", content_type="text/plain")
+        CHANGES[change](response)
+        with Client(response).open(method=method) as answer:
+            seen.append((answer.status, list(answer.headers), answer.data))
+    assert seen[0] == seen[1]
+
+
+def test_who_waits_for_the_end_of_a_ready_response_hears_of_it() -> None:
+    heard: list[str] = []
+    response = ReadyResponse(b"whole")
+    response.call_on_close(lambda: heard.append("closed"))
+    with Client(response).get() as answer:
+        assert (answer.data, heard) == (b"whole", [])
+    assert heard == ["closed"]
 
 
 def test_there_are_no_sessions() -> None:

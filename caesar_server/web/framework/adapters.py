@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flask import Request
-from werkzeug.routing import Map, MapAdapter
+from werkzeug.routing import Map, MapAdapter, Rule
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 #: So many hosts are remembered: who names which one is up to the clients.
 _REMEMBERED = 64
+#: So many ways to write the paths of views are, which are more than views: ``//path`` is one.
+_REMEMBERED_VIEWS = 512
+_AS_FLASK_ASKS = {"return_rule": True}
 
 
 class UrlAdapters:
@@ -28,6 +31,7 @@ class UrlAdapters:
         self._map = url_map
         #: The host as the request has it, and as the adapter does.
         self._names: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._views = _Views()
 
     def of(
         self, request: Request, make: Callable[[Request], MapAdapter | None]
@@ -48,7 +52,8 @@ class UrlAdapters:
                 self._names[key] = (request.host, made.server_name)
             return made
         request.host, server_name = known
-        return MapAdapter(
+        return _Adapter(
+            self._views,
             self._map,
             server_name,
             _decoded(environ.get("SCRIPT_NAME", "")) or "/",
@@ -58,6 +63,34 @@ class UrlAdapters:
             environ["REQUEST_METHOD"],
             _decoded(environ.get("QUERY_STRING", "")),
         )
+
+
+#: Method and path to the rule, for rules without a variable part.
+_Views: TypeAlias = dict[tuple[str, str], Rule]
+
+
+class _Adapter(MapAdapter):
+    """Finds the same view by the same path but once, where nothing is taken from the path.
+
+    :param views: those that were found, of all adapters of a map.
+    """
+
+    def __init__(self, views: _Views, *args: Any) -> None:
+        super().__init__(*args)
+        self._views = views
+
+    def match(self, *args: Any, **kwargs: Any) -> tuple[Any, Mapping[str, Any]]:
+        """Return what the request leads to, as Flask asks for it: its rule and the arguments."""
+        if args or kwargs != _AS_FLASK_ASKS:
+            return super().match(*args, **kwargs)
+        key = self.default_method, self.path_info
+        rule = self._views.get(key)
+        if rule is not None:
+            return rule, {}
+        found, arguments = super().match(return_rule=True)
+        if not arguments and len(self._views) < _REMEMBERED_VIEWS:
+            self._views[key] = found
+        return found, arguments
 
 
 def _host_key(environ: WSGIEnvironment) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from caesar_server.errors import UNEXPECTED
 from caesar_server.jobs.following.follower import Following
 from caesar_server.store.base import Record
 from caesar_server.web.errors import AnswerError
+from caesar_server.web.framework.responses import ReadyResponse
 from caesar_server.web.observing.answered_by import started_headers
 from caesar_server.web.observing.exchange import note_code
 from caesar_server.web.streaming.framing import Framing
@@ -59,7 +60,7 @@ def stream_response(
         on_end()
         raise
     frames = FrameStream(followed, framing, first, heartbeat_s, end_watch, on_end, wire)
-    response = Response(frames, mimetype="text/event-stream", direct_passthrough=True)
+    response = ReadyResponse(frames, mimetype="text/event-stream", direct_passthrough=True)
     response.headers["Cache-Control"] = "no-cache"
     response.headers["X-Accel-Buffering"] = "no"
     response.headers.extend(started_headers(_before_text(first)))
