@@ -106,6 +106,34 @@ def test_after_a_bad_save_the_next_good_one_is_served(server, project: Path) -> 
 
 
 @pytest.mark.slow
+def test_an_installed_package_is_served_again_once_it_is_corrected(start, folder: Path) -> None:
+    # as a link leaves it: an entry point, and a package that is a path and not in site-packages
+    info = folder / "greet-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greet\nVersion: 1.0\n")
+    point = "greet = greeter:GreetBackend"
+    (info / "entry_points.txt").write_text(f"[caesar_server.backends]\n{point}\n")
+    package = folder / "greeter"
+    package.mkdir()
+    (package / "__init__.py").write_text("from greeter.backend import GreetBackend\n")
+    (folder / "words.py").write_text("WORD = 'world'\n")
+    broken = BACKEND.replace("class", "clas").format(word="Hello")
+    (package / "backend.py").write_text(broken)
+    flags = ("--default-backend", "greet", "--reload")
+    server = start("caesar_server", "serve", "--port", "0", *flags)
+    # broken from the start, and told without a request
+    server.wait_for(r"backend greet \(greeter:GreetBackend\) is failed: the import raised Synt")
+    assert ask(server.url) == "backend_failed_to_load"
+    (package / "backend.py").write_text(BACKEND.format(word="Hello"))
+    wait_until_answered(server, "Hello world")
+    (package / "backend.py").write_text(broken)
+    wait_until_answered(server, "backend_failed_to_load")
+    (package / "backend.py").write_text(BACKEND.format(word="Howdy"))
+    wait_until_answered(server, "Howdy world")
+    assert server.stop() == 0
+
+
+@pytest.mark.slow
 def test_a_plugin_that_kills_its_worker_does_not_end_the_server(server, project: Path) -> None:
     good = (project / "greet.py").read_text()
     (project / "greet.py").write_text("import os\nos._exit(9)\n")
@@ -141,7 +169,7 @@ def watch(project: Path):
     """Return a function that starts a watch and returns the list of what it reported."""
     watches = []
 
-    def begin(*extra_backends: str):
+    def begin(*extra_backends: str, entry_points: tuple[str, ...] = ()):
         reports: list[list[str]] = []
         told = threading.Event()
 
@@ -149,7 +177,7 @@ def watch(project: Path):
             reports.append([path.name for path in files])
             told.set()
 
-        one = SourceWatch(extra_backends, changed)
+        one = SourceWatch(extra_backends, changed, entry_points)
         watches.append(one)
         one.start()
         return lambda: told.wait(WITHIN_S) and reports
@@ -192,6 +220,21 @@ def test_the_folder_of_a_module_is_found_without_importing_it(watch, folder, mon
     reports = watch("broken:SomeBackend", "nowhere:GoneBackend", "json:NoBackend")
     (folder / "broken.py").write_text("fixed = True\n")
     assert reports() == [["broken.py"]]
+
+
+def test_packages_of_entry_points_are_looked_at(watch, folder, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    for package in ("linked", "space/inner"):
+        (folder / package).mkdir(parents=True)
+        (folder / package / "__init__.py").write_text("raise RuntimeError\n")
+    points = ("linked.backend:ABackend", "space.inner:BBackend", "json:NoBackend", "gone:NoBackend")
+    reports = watch(entry_points=points)
+    # space is a namespace, without a file of its own
+    (folder / "space" / "inner" / "__init__.py").write_text("fixed = True\n")
+    assert reports() == [["__init__.py"]]
+    reports = watch(entry_points=points)
+    (folder / "linked" / "backend.py").write_text("new = True\n")
+    assert reports() == [["backend.py"]]
 
 
 # --- a backend that is a file ---------------------------------------------------------------------

@@ -59,17 +59,24 @@ def check_reload(settings: Settings) -> None:
 class SourceWatch:
     """Looks at the source files of plugins and calls ``changed`` once, when one is another.
 
-    These are all files in the folders of ``extra_backends`` and of every imported module that is
-    neither the server's own nor installed, down into packages.
+    These are all files in the folders of ``extra_backends``, of the packages that ``entry_points``
+    name, and of every imported module, down into packages; but for what is the server's own or
+    installed by copy.
 
     :param extra_backends: as in the settings.
     :param changed: gets the names of the files; called in the watch's own thread, which then ends.
+    :param entry_points: ``module:Class`` of installed backends.
     """
 
     def __init__(
-        self, extra_backends: Collection[str], changed: Callable[[list[Path]], None]
+        self,
+        extra_backends: Collection[str],
+        changed: Callable[[list[Path]], None],
+        entry_points: Collection[str] = (),
     ) -> None:
-        self._roots = frozenset(_folders_of(extra_backends))
+        # A package whose import fails is no imported module, and is to be looked at until it works.
+        linked = (folder for one in entry_points for folder in _folders_of_module(one))
+        self._roots = frozenset((*_folders_of(extra_backends), *linked))
         self._changed = changed
         self._stop = threading.Event()
         # Before anything is imported: what changes from now on is new.
@@ -150,13 +157,23 @@ def _folders_of(extra_backends: Collection[str]) -> Iterator[Path]:
         if candidate.file is not None:
             yield candidate.file.parent
             continue
-        try:
-            spec = importlib.util.find_spec(candidate.entry_point.partition(":")[0].split(".")[0])
-        except (ImportError, ValueError):
-            continue  # the registry tells what is wrong with it
-        for place in [spec.origin] if spec and spec.origin else []:
-            if not place.startswith(_installed_folders()):
-                yield Path(place).absolute().parent
+        yield from _folders_of_module(candidate.entry_point)
+
+
+def _folders_of_module(entry_point: str) -> Iterator[Path]:
+    """Yield where the package of ``module:Class`` is, if it is not installed; imports nothing."""
+    try:
+        spec = importlib.util.find_spec(entry_point.partition(":")[0].split(".")[0])
+    except (ImportError, ValueError):
+        return  # the registry tells what is wrong with it
+    if spec is None:
+        return
+    file = spec.origin if spec.has_location else None
+    # a namespace has folders and no file
+    places = [Path(file).parent] if file else map(Path, spec.submodule_search_locations or ())
+    for place in places:
+        if not f"{place.absolute()}{os.sep}".startswith(_installed_folders()):
+            yield place.absolute()
 
 
 def watch_sources(worker: Any) -> None:
@@ -171,7 +188,8 @@ def watch_sources(worker: Any) -> None:
         _logger.info("changed: %s; starting a new worker", names)
         os.kill(master, signal.SIGHUP)
 
-    watch = SourceWatch(settings.extra_backends, changed)
+    points = [report.entry_point for report in services.registry.reports()]
+    watch = SourceWatch(settings.extra_backends, changed, points)
     watch.start()
     # Not waited for: what never comes to its end would keep the worker from answering.
     threading.Thread(
@@ -180,14 +198,21 @@ def watch_sources(worker: Any) -> None:
 
 
 def _load(registry: Registry, settings: Settings) -> None:
-    for candidate in extra_candidates(settings.extra_backends):
-        if candidate.name not in registry.names:
+    for name in dict.fromkeys(_being_written(registry, settings)):
+        if name not in registry.names:
             continue
         try:
-            registry.load(candidate.name)
+            registry.load(name)
         except BackendLoadError:
-            _logger.error("%s", registry.report(candidate.name).sentence)
+            _logger.error("%s", registry.report(name).sentence)
         except ShuttingDownError:
             return
         else:
-            _logger.info("backend %s is loaded", candidate.name)
+            _logger.info("backend %s is loaded", name)
+
+
+def _being_written(registry: Registry, settings: Settings) -> Iterator[str]:
+    """Yield the backends whose author is probably who asked for ``--reload``."""
+    yield from (candidate.name for candidate in extra_candidates(settings.extra_backends))
+    if any(_folders_of_module(registry.report(registry.default).entry_point)):
+        yield registry.default
