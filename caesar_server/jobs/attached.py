@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from caesar_server.contract.backend import Backend
@@ -24,6 +23,7 @@ from caesar_server.jobs.following.feed import Feed
 from caesar_server.jobs.leasing.claims import Debts
 from caesar_server.jobs.leasing.lease import Lease
 from caesar_server.jobs.running.attempt import Attempt
+from caesar_server.jobs.running.threads import PatientPool
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
 from caesar_server.store.quotas import Quota
@@ -98,7 +98,7 @@ class AttachedJobs:
         self._changed = threading.Condition()
         self._contexts: dict[str, RunContext] = {}
         self._admitted = 0
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: PatientPool | None = None
         self._closed = False
 
     def run_inline(
@@ -133,7 +133,7 @@ class AttachedJobs:
         :param quota: what the job's account may have.
         :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.
-        :raises OverloadedError: if ``limit`` runs are under way.
+        :raises OverloadedError: if ``limit`` runs are under way, or there is no thread at all.
         :raises ShuttingDownError: after :meth:`close`.
         """
         attempt = self._admit(job, quota, forwarded, backend)
@@ -265,7 +265,7 @@ class AttachedJobs:
         with self._changed:
             self._check_open()
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="caesar-run")
+                self._pool = PatientPool(self._limit, thread_name_prefix="caesar-run")
             self._pool.submit(self._pump, attempt, feed)
 
     def _records(self, attempt: Attempt) -> Generator[Record, None, None]:

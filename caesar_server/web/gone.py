@@ -76,8 +76,11 @@ class SocketWatch:
                 return _nothing
             client = self._known.get(sock)
             if client is None:
+                try:
+                    _register(self._ready_poll(_EPOLL), fd)
+                except RuntimeError:  # the system allows no further thread
+                    return _nothing
                 client = self._known[sock] = self._clients[fd] = _Client()
-                _register(self._ready_poll(_EPOLL), fd)
             if client.callback is not None:
                 return _nothing
             if not client.left:
@@ -107,13 +110,18 @@ class SocketWatch:
     def _ready_poll(self, epoll: type[select.epoll]) -> select.epoll:
         """Return the poll object; makes it and its thread on first use."""
         if self._poll is None:
-            self._poll = epoll()
-            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._poll.register(self._wake, select.EPOLLIN)
-            self._thread = threading.Thread(
-                target=self._run, args=(self._poll, self._wake), name="caesar-gone", daemon=True
+            poll, wake = epoll(), os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            poll.register(wake, select.EPOLLIN)
+            thread = threading.Thread(
+                target=self._run, args=(poll, wake), name="caesar-gone", daemon=True
             )
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                poll.close()
+                os.close(wake)
+                raise
+            self._poll, self._wake, self._thread = poll, wake, thread
         return self._poll
 
     def _run(self, poll: select.epoll, wake: int) -> None:

@@ -9,6 +9,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -323,3 +324,50 @@ def test_a_named_class_that_is_none_is_told_before_anything_listens(backend, wor
     assert "command line: extra_backends: " in result.stderr
     assert words in result.stderr
     assert "Serving on" not in result.stderr
+
+
+#: As in a container that is allowed few threads: eight more than when the first request comes.
+FEW_THREADS = """
+import threading
+from caesar_server.contract import *
+
+start = threading.Thread.start
+
+class FewBackend(Backend):
+    def open(self):
+        allowed = threading.active_count() + 8
+
+        def start_if_allowed(thread):
+            if threading.active_count() >= allowed:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        threading.Thread.start = start_if_allowed
+
+    def run(self, request, context):
+        context.sleep(0.01)
+        yield ContentDelta("enough")
+        yield ChoiceFinished()
+        yield Completed()
+"""
+
+
+@pytest.mark.slow
+def test_a_limit_on_threads_makes_requests_wait_and_ends_no_worker(start, folder) -> None:
+    (folder / "few.py").write_text(FEW_THREADS)
+    server = start("caesar_server", "serve", "--port", "0", "--backend", "few.py")
+    url = f"{server.url}/compat/completions"
+
+    def ask(_: int) -> bytes:
+        body = json.dumps({"model": "few", "prompt": "x", "stream": True}).encode()
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.read()
+
+    ask(0)
+    with ThreadPoolExecutor(40) as clients:
+        answers = list(clients.map(ask, range(120)))
+    assert all(b"enough" in one and one.endswith(b"data: [DONE]\n\n") for one in answers)
+    assert "allows no further thread" in server.log
+    assert server.log.count("Booting worker") == 1
+    assert server.stop() == 0

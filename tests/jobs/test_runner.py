@@ -341,6 +341,30 @@ def test_a_backend_that_cannot_be_loaded_gives_the_place_back_and_leaves_no_job(
         store.job(job.id)
 
 
+@pytest.mark.parametrize("road", ["follow", "submit"])
+def test_where_there_is_no_thread_the_place_is_given_back(
+    make_parts, store, monkeypatch, drain, road
+):
+    parts = make_parts(ANSWER, limit=1)
+    start = threading.Thread.start
+
+    def start_of_others(thread):
+        if thread.name.startswith(("caesar-run", "caesar-job")):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    job = replace(parts.new(), detached=road == "submit")
+    with monkeypatch.context() as few:
+        few.setattr(threading.Thread, "start", start_of_others)
+        for _ in range(3):
+            with pytest.raises(OverloadedError, match="no thread"):
+                getattr(parts.runner, road)(job)
+            assert parts.runner.running == 0
+    with pytest.raises(UnknownJobError):
+        store.job(job.id)
+    assert events_of(drain(getattr(parts.runner, road)(job))) == [QUEUED, *ANSWER]
+
+
 @pytest.mark.parametrize("road", ["inline", "follow"])
 def test_a_second_job_with_the_same_id_is_refused_and_does_not_harm_the_first(
     make_parts, drain, store, road

@@ -125,6 +125,21 @@ def test_no_thread_before_the_first_socket_and_none_after_close(pair):
         assert "caesar-gone" not in names()
 
 
+def test_without_a_thread_nothing_is_noticed_until_there_is_one(watch, pair, monkeypatch):
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ours, theirs = pair
+    with monkeypatch.context() as none_left:
+        none_left.setattr(threading.Thread, "start", refuse)
+        with watching(watch, ours, lambda: None):
+            pass
+    called = threading.Event()
+    with watching(watch, ours, called.set):
+        theirs.close()
+        assert called.wait(60)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_run_of_a_silent_answer_ends_when_its_client_leaves(stream: bool):
     gate = Gate()

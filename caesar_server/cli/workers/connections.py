@@ -4,6 +4,8 @@ Four threads of a worker are kept for what is answered at once: ``/healthz`` and
 there only as long as nothing but a request takes a thread, and nothing at all stops the loop.
 gunicorn 27.0 does not see to that:
 
+* where the system allows fewer threads than the settings, a request ends the worker and all that
+  it answers;
 * a new connection takes a thread for up to five seconds although nothing was sent on it yet;
 * a connection that is not kept is closed in the loop, which waits up to two seconds for its client
   to close it too: 50 clients that were refused and stay connected stop the loop for 100 seconds;
@@ -39,6 +41,8 @@ from gunicorn.workers.gthread import (  # type: ignore[import-untyped]
 
 from caesar_server.cli.workers.answering import Answering
 
+from caesar_server.jobs.running.threads import PatientPool
+
 #: What an accept may fail with although all is well.
 _NO_CONNECTION = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 #: Seconds for which a closed connection's client may still send, and how much.  Without that time
@@ -58,6 +62,10 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lingering: deque[_Lingering] = deque()
+
+    def get_thread_pool(self) -> PatientPool:
+        """Return the threads that answer; gunicorn asks once, when the worker begins."""
+        return PatientPool(max_workers=self.cfg.threads)
 
     def accept(self, listener: socket.socket) -> None:
         """Take a new connection; it waits in the loop for its first byte."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 
 from caesar_server.contract.context import Forwarded
-from caesar_server.errors import SHUTDOWN, BackendLoadError, ShuttingDownError
+from caesar_server.errors import SHUTDOWN, BackendLoadError, ServerError, ShuttingDownError
 from caesar_server.jobs.cancellation import Reason, cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import Observer
@@ -16,6 +15,7 @@ from caesar_server.jobs.files import Files
 from caesar_server.jobs.following.watch import Watch
 from caesar_server.jobs.leasing.claims import Claims
 from caesar_server.jobs.running.attempt import Attempt, HandedBackError
+from caesar_server.jobs.running.threads import PatientPool
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Store, UnknownJobError
 
@@ -59,7 +59,7 @@ class JobPool:
         self._places = 0
         #: By id and number of the attempt: a process may lose a job and claim it again.
         self._runs: dict[tuple[str, int], Attempt] = {}
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor: PatientPool | None = None
         self._closed = False
 
     @property
@@ -102,21 +102,30 @@ class JobPool:
 
         :raises BackendLoadError: if its backend cannot be loaded; nothing was begun then.
         :raises ShuttingDownError: after :meth:`stop`; likewise.
+        :raises OverloadedError: if there is no thread at all; likewise.
         """
         attempt = self._begin(job, None if job.durable else forwarded)
-        if not self._submit(self._perform, attempt):
+        try:
+            self._submit(self._perform, attempt)
+        except ServerError:
             self._release(attempt)
             self._watch.end_own(job.id)
-            raise ShuttingDownError(SHUTDOWN.message)
+            raise
 
     def run_taken_over(self, job: Job) -> None:
         """Run, end or give back a claimed job, for which a place was taken.
 
         All of it is done in the pool's thread: loading a backend may take long.
+
+        :raises OverloadedError: if there is no thread at all; the job is given back.
         """
-        if not self._submit(self._take_over, job):
+        try:
+            self._submit(self._take_over, job)
+        except ServerError as error:
             self.give_place_back()
             self._claims.give_back(job, forgiven=True)
+            if not isinstance(error, ShuttingDownError):
+                raise
 
     def cancel(self, job_ids: Collection[str], reason: Reason = "cancelled") -> None:
         """Cancel the runs of these jobs, without waiting for what backends do then."""
@@ -141,15 +150,14 @@ class JobPool:
         if self._executor is not None:
             self._executor.shutdown(wait=self.running == 0)
 
-    def _submit(self, function: Callable[..., None], argument: Attempt | Job) -> bool:
+    def _submit(self, function: Callable[..., None], argument: Attempt | Job) -> None:
         # In one step, so that stop() cannot come between.
         with self._changed:
             if self._closed:
-                return False
+                raise ShuttingDownError(SHUTDOWN.message)
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="caesar-job")
+                self._executor = PatientPool(self._threads, thread_name_prefix="caesar-job")
             self._executor.submit(function, argument)
-            return True
 
     def _begin(self, job: Job, forwarded: Forwarded | None = None) -> Attempt:
         """Return the attempt at a job; gives the place back if there is none."""
