@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -83,6 +84,7 @@ def check_settings(settings: Settings) -> list[str]:
 
     :raises SettingsError: naming the settings.
     """
+    _check_temporary_folder()
     check_host(settings)
     keys = configured_keys(settings)
     check_exposure(settings, has_keys=keys is not None)
@@ -100,6 +102,22 @@ def check_app(settings: Settings) -> None:
     """
     default_version(known_versions(), settings.api_version)
     check_files(settings)
+
+
+def _check_temporary_folder() -> None:
+    """Refuse to begin where nothing can be written: gunicorn's sign of life needs a file, too.
+
+    :raises SettingsError: with what to mount.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise SettingsError(
+            [
+                f"there is no folder for temporary files ({error.strerror}); where the file system "
+                "is read-only mount one (docker run --tmpfs /tmp; emptyDir), or name one in TMPDIR"
+            ]
+        ) from error
 
 
 def _check_sharing(settings: Settings) -> None:

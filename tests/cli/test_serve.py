@@ -326,6 +326,22 @@ def test_a_named_class_that_is_none_is_told_before_anything_listens(backend, wor
     assert "Serving on" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["serve", "mock"])
+def test_without_a_folder_for_temporary_files_it_says_what_to_mount(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/srv']")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    result = CliRunner().invoke(main, [command, "--port", "0"])
+    assert result.exit_code == 2
+    assert "no folder for temporary files (No usable temporary directory found in ['/tmp'" in (
+        result.stderr
+    )
+    assert "TMPDIR" in result.stderr
+
+
 #: As in a container that is allowed few threads: eight more than when the first request comes.
 FEW_THREADS = """
 import threading
