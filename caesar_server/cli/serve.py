@@ -56,7 +56,8 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
     listener = listen(settings)
     url = url_of(listener)
     configure_logging(settings)
-    for sentence in (*loaded.warnings, *unwise):
+    wrong = [] if reload else _wrong_options(loaded)
+    for sentence in (*loaded.warnings, *unwise, *wrong):
         announce(settings, sentence, warning=True)
     announce(settings, f"Serving on {url} (default backend: {registry.default})")
 
@@ -145,7 +146,7 @@ def _extras(registry: Registry, loaded: LoadedSettings) -> list[str]:
 def _check_options(registry: Registry, loaded: LoadedSettings) -> None:
     """Check the options of what ``--backend`` names, which is imported already.
 
-    Installed backends tell in their workers, and in ``/readyz``, since they are not imported here.
+    Those of installed backends, which are not imported here, end nothing: :func:`_wrong_options`.
 
     :raises SettingsError: naming each option that is wrong.
     """
@@ -156,6 +157,22 @@ def _check_options(registry: Registry, loaded: LoadedSettings) -> None:
             problems += registry.wrong_options(name)
     if problems:
         raise SettingsError(map(loaded.locate, problems))
+
+
+def _wrong_options(loaded: LoadedSettings) -> list[str]:
+    """Return what is wrong with the options of installed backends, which are *failed* then.
+
+    Their workers tell only once they are asked, and for the default backend that is too late.
+    """
+    settings = loaded.settings
+    routed = any(route.options for route in settings.models.values())
+    if not routed and not any(settings.backends.values()):
+        return []
+    # multiprocessing is not for every start to wait for
+    from caesar_server.cli.plugins.apart import wrong_options_apart
+
+    problems = wrong_options_apart(loaded)
+    return [f"{loaded.locate(one)} (until then the backend is failed)" for one in problems]
 
 
 def listen(settings: Settings) -> socket.socket:

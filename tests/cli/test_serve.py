@@ -149,17 +149,20 @@ options = {times = 10}
 """
 
 
+def install_hello(folder: Path) -> None:
+    """Leave what an installed distribution leaves."""
+    info = folder / "hello-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[caesar_server.backends]\nhello = hello:HelloBackend\n")
+
+
 @pytest.mark.parametrize("installed", [False, True])
 def test_a_hangup_with_options_that_do_not_fit_leaves_the_server_as_it_was(
     start, folder, installed
 ) -> None:
     if installed:
-        info = folder / "hello-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(
-            "[caesar_server.backends]\nhello = hello:HelloBackend\n"
-        )
+        install_hello(folder)
     named = ("--default-backend", "hello") if installed else SERVE[-2:]
     server = start(*SERVE[:-2], *named)
     assert answer(server.url) == "Hello"
@@ -178,6 +181,20 @@ def test_a_hangup_with_options_that_do_not_fit_leaves_the_server_as_it_was(
     assert answer(server.url) == "Hi"
     assert server.stop() == 0
     assert "were not checked" not in server.log
+
+
+def test_wrong_options_of_an_installed_backend_are_told_at_the_start(start, folder) -> None:
+    install_hello(folder)
+    (folder / "caesar-server.toml").write_text(WRONG_OPTIONS)
+    server = start(*SERVE[:-2], "--default-backend", "hello")
+    where = r"file .*caesar-server\.toml: "
+    server.wait_for(
+        where + r"backends\.hello\.greting: unknown; .* \(until then the backend is fai"
+    )
+    server.wait_for(where + r"models\.twice\.options\.times: expected 1 to 9, got 10")
+    # nobody had asked for it
+    server.wait_for(r"Serving on[\s\S]*Booting worker")
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize(
