@@ -10,6 +10,8 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -402,5 +404,47 @@ def test_a_limit_on_threads_makes_requests_wait_and_ends_no_worker(start, folder
         answers = list(clients.map(ask, range(120)))
     assert all(b"enough" in one and one.endswith(b"data: [DONE]\n\n") for one in answers)
     assert "allows no further thread" in server.log
+    assert server.log.count("Booting worker") == 1
+    assert server.stop() == 0
+
+
+#: As under a small ``ulimit -n``: twelve more than are open when the first request comes.
+FEW_FILES = """
+import os, resource
+from caesar_server.contract import *
+
+class FewBackend(Backend):
+    def open(self):
+        allowed = max(map(int, os.listdir("/proc/self/fd"))) + 12
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+
+    def run(self, request, context):
+        yield ContentDelta("enough")
+        yield ChoiceFinished()
+        yield Completed()
+"""
+
+
+@pytest.mark.slow
+def test_a_limit_on_open_files_makes_connections_wait_and_ends_no_worker(start, folder) -> None:
+    (folder / "few.py").write_text(FEW_FILES)
+    server = start("caesar_server", "serve", "--port", "0", "--backend", "few.py", "--store=memory")
+    port = int(server.url.rpartition(":")[2])
+    body = json.dumps({"model": "few", "prompt": "x"})
+
+    def ask(connection: HTTPConnection) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/compat/completions", body, headers)
+        return connection.getresponse().read()
+
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as kept:
+        assert b"enough" in ask(kept)
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(30)]
+        server.wait_for("new connections have to wait")
+        assert b"enough" in ask(kept)
+        for one in idle:
+            one.close()
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as late:
+        assert b"enough" in ask(late)
     assert server.log.count("Booting worker") == 1
     assert server.stop() == 0

@@ -4,8 +4,8 @@ Four threads of a worker are kept for what is answered at once: ``/healthz`` and
 there only as long as nothing but a request takes a thread, and nothing at all stops the loop.
 gunicorn 27.0 does not see to that:
 
-* where the system allows fewer threads than the settings, a request ends the worker and all that
-  it answers;
+* where the system allows fewer threads or open files than the settings, a request ends the worker
+  and all that it answers;
 * a new connection takes a thread for up to five seconds although nothing was sent on it yet;
 * a connection that is not kept is closed in the loop, which waits up to two seconds for its client
   to close it too: 50 clients that were refused and stay connected stop the loop for 100 seconds;
@@ -45,6 +45,10 @@ from caesar_server.jobs.running.threads import PatientPool
 
 #: What an accept may fail with although all is well.
 _NO_CONNECTION = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
+#: What an accept fails with while the system allows no more, and how long it is then left alone:
+#: the connection that waits would wake the loop again and again.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NO_ROOM_S = 0.5
 #: Seconds for which a closed connection's client may still send, and how much.  Without that time
 #: it would lose its answer to a reset (RFC 9112, section 9.6): many send all of a body before they
 #: read that it was refused.
@@ -62,6 +66,7 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lingering: deque[_Lingering] = deque()
+        self._no_room_until: float | None = None
 
     def get_thread_pool(self) -> PatientPool:
         """Return the threads that answer; gunicorn asks once, when the worker begins."""
@@ -72,15 +77,34 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
         try:
             sock, address = listener.accept()
         except OSError as error:
-            if error.errno in _NO_CONNECTION:
-                return
-            raise
+            if error.errno in _NO_ROOM:
+                self._accept_later(error)
+            elif error.errno not in _NO_CONNECTION:
+                raise
+            return
         self.nr_conns += 1
         connection = _Connection(self, sock, address, listener)
         connection.set_timeout()
         self.pending_conns.append(connection)
         ready = partial(self.on_pending_socket_readable, connection)
         self.poller.register(sock, selectors.EVENT_READ, ready)
+
+    def set_accept_enabled(self, enabled: bool) -> None:
+        """Take new connections or none; the loop asks in each round for what it thinks right."""
+        until = self._no_room_until
+        if not enabled or until is None or time.monotonic() >= until:
+            super().set_accept_enabled(enabled)
+
+    def _accept_later(self, error: OSError) -> None:
+        """Take no connections for a while: those that are open may end meanwhile."""
+        if self._no_room_until is None:
+            self.log.warning(
+                "new connections have to wait (%s); allow more open files (ulimit -n, "
+                "LimitNOFILE), or set threads lower",
+                error.strerror,
+            )
+        self._no_room_until = time.monotonic() + _NO_ROOM_S
+        self.set_accept_enabled(False)
 
     def murder_keepalived(self, force: bool = False) -> None:
         """Close connections whose time is over; called in each round of the loop and at its end."""
