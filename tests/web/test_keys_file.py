@@ -59,6 +59,12 @@ def test_keys_come_back_as_they_were_written(keys) -> None:
     assert decode_keys(PLACE, encode_keys(keys)) == keys
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_read() -> None:
+    keys = (Key(id="a", sha256=hash_key("secret"), account="a", api_version=API_VERSIONS[0]),)
+    content = b"\xef\xbb\xbf" + encode_keys(keys).replace(b"\n", b"\r\n")
+    assert decode_keys(PLACE, content) == keys
+
+
 @given(st.binary(max_size=300) | KEYS.map(encode_keys).flatmap(lambda b: st.just(b[: len(b) // 2])))
 def test_other_content_is_refused_with_the_files_name(content) -> None:
     with pytest.raises(SettingsError, match=r"^keys_file: keys\.json "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import stat
@@ -97,7 +98,8 @@ def decode_keys(path: Path, content: bytes) -> Keys:
     :raises SettingsError: if it is not as :func:`encode_keys` writes it, or names a key twice.
     """
     try:
-        keys = msgspec.json.decode(content, type=_Document).keys
+        # some editors begin each file with a byte order mark
+        keys = msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8), type=_Document).keys
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # its messages name the place and what is expected there, not what stands there
         raise _problem(path, f"is no file of keys: {error}") from None
