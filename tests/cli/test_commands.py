@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -274,6 +275,26 @@ def test_what_a_backend_prints_is_not_in_the_json(run, folder: Path, command: st
     assert json.loads(result.stdout)
     for word in ("imported", "opened", "closed"):
         assert word in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "backends"])
+def test_what_libraries_and_programs_print_is_not_in_the_json(folder: Path, command: str) -> None:
+    (folder / "talker.py").write_text(
+        "import ctypes, subprocess, sys\nimport hello\nclass Talker(hello.HelloBackend):\n"
+        "    def open(self):\n        ctypes.CDLL(None).puts(b'from C')\n"
+        "        subprocess.run([sys.executable, '-c', 'print(\"from a child\")'], check=True)\n"
+    )
+    # in a process of its own: the runner's stdout is no file
+    done = subprocess.run(
+        [sys.executable, "-m", "caesar_server", command, "talker.py", "--json"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout)
+    for words in ("from C", "from a child"):
+        assert words in done.stderr
 
 
 def test_check_fails_a_backend_that_breaks_a_rule(run) -> None:
