@@ -150,6 +150,7 @@ def _parts(
         limit=limit,
         feed_events=settings.feed_events,
         job_limits=_job_limits(settings, limit),
+        max_answer_chars=settings.max_answer_chars,
         observer=observer,
         files=lent_files,
         housekeeping=lambda: _keep_house(settings, store, lent_files, clock),

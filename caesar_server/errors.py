@@ -213,6 +213,15 @@ class RangeNotSatisfiableError(ServerError):
     code = "range_not_satisfiable"
 
 
+class AnswerTooLongError(ServerError):
+    """The answer grew beyond ``max_answer_chars``, over all its choices, and was given up."""
+
+    # not 500: with the same request it would grow as long again
+    status = 422
+    type = "invalid_request_error"
+    code = "answer_too_long"
+
+
 class FaultNotPossibleError(ServerError):
     """The mock was asked for a fault that the host, or the kind of answer, does not allow."""
 

@@ -69,6 +69,7 @@ class AttachedJobs:
     :param feed_events: records that may wait for a slow reader, besides the last one.
     :param lease: in whose name they run.
     :param debts: gets what could not be stored.
+    :param max_answer_chars: how long the text of a run may be; None: any length.
     :param files: lends uploaded files to runs; None: there are none.
     :param observer: hears of every run; None: nobody does.
     """
@@ -83,6 +84,7 @@ class AttachedJobs:
         feed_events: int,
         lease: Lease,
         debts: Debts,
+        max_answer_chars: int | None = None,
         files: Files | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -93,6 +95,7 @@ class AttachedJobs:
         self._feed_events = feed_events
         self._lease = lease
         self._debts = debts
+        self._max_answer_chars = max_answer_chars
         self._files = files
         self._observer = observer
         self._changed = threading.Condition()
@@ -222,6 +225,7 @@ class AttachedJobs:
                 registry=self._registry,
                 clock=self._clock,
                 backend=backend,
+                max_answer_chars=self._max_answer_chars,
                 files=self._files,
                 observer=self._observer,
                 forwarded=forwarded,

@@ -114,6 +114,7 @@ class RunContext:
     :param attempt: 1 for the first run.
     :param clock: the time to use.
     :param timeout_s: seconds from now until the deadline, or None for no deadline.
+    :param max_answer_chars: how long the text of the run, and of each call, may be; None: any.
     :param seed: seeds :attr:`random`; None takes chance from the system.
     :param metrics: what the backend counts with.
     :param metrics_of: what the backends that it calls count with, by name; None: the same.
@@ -127,6 +128,7 @@ class RunContext:
         attempt: int = 1,
         clock: Clock | None = None,
         timeout_s: float | None = None,
+        max_answer_chars: int | None = None,
         seed: int | None = None,
         restored: Mapping[str, Any] | None = None,
         files: Mapping[str, StoredFile] | None = None,
@@ -146,6 +148,7 @@ class RunContext:
         self.clock: Clock = clock or SystemClock()
         self._monotonic = self.clock.monotonic
         self.deadline = None if timeout_s is None else self.clock.monotonic() + timeout_s
+        self.max_answer_chars = max_answer_chars
         self._seed = seed
         self.restored = restored
         self.files: Mapping[str, StoredFile] = {} if files is None else files
@@ -248,6 +251,7 @@ class RunContext:
             self.job_id,
             attempt=self.attempt,
             clock=self.clock,
+            max_answer_chars=self.max_answer_chars,
             seed=seed,
             files=self.files,
             collections=self.collections,

@@ -66,6 +66,7 @@ class DetachedJobs:
     :param cancel_attached: cancels those of these jobs that run here for their clients; None: there
         are none.
     :param housekeeping: called about once a minute, for what is not a job.
+    :param max_answer_chars: how long the text of a run may be; None: any length.
     :param files: lends uploaded files to runs; None: there are none.
     :param observer: hears of every run; None: nobody does.
     """
@@ -79,6 +80,7 @@ class DetachedJobs:
         limits: JobLimits,
         cancel_attached: Callable[[Collection[str]], None] | None = None,
         housekeeping: Callable[[], None] | None = None,
+        max_answer_chars: int | None = None,
         files: Files | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -112,6 +114,7 @@ class DetachedJobs:
             store=store,
             registry=registry,
             clock=clock,
+            max_answer_chars=max_answer_chars,
             files=files,
             observer=observer,
             claims=self._claims,

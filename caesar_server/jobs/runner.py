@@ -42,6 +42,8 @@ class Runner:
     :param feed_events: records that may wait for a slow reader, besides the last one.
     :param job_limits: what this process does for detached jobs; None: as many at once as attached
         ones.
+    :param max_answer_chars: how long the text of a run may be, over all choices; one that grows
+        beyond it fails.  None: any length.
     :param files: lends uploaded files to runs; None: there are none.
     :param housekeeping: called about once a minute by a process that looks after jobs.
     :param observer: hears of every run; None: nobody does.
@@ -56,6 +58,7 @@ class Runner:
         limit: int,
         feed_events: int,
         job_limits: JobLimits | None = None,
+        max_answer_chars: int | None = None,
         files: Files | None = None,
         housekeeping: Callable[[], None] | None = None,
         observer: Observer | None = None,
@@ -71,6 +74,7 @@ class Runner:
             limits=job_limits or JobLimits(threads=limit),
             cancel_attached=self._cancel_attached,
             housekeeping=housekeeping,
+            max_answer_chars=max_answer_chars,
             files=files,
             observer=observer,
         )
@@ -82,6 +86,7 @@ class Runner:
             feed_events=feed_events,
             lease=self._detached.lease,
             debts=self._detached.debts,
+            max_answer_chars=max_answer_chars,
             files=files,
             observer=observer,
         )

@@ -153,6 +153,13 @@ class Settings:
         minimum=1,
         maximum=100_000,
     )
+    max_answer_chars: int = option(
+        16 * 1024 * 1024,
+        help="Longest answer, over all its choices; one that grows beyond it fails.",
+        unit="characters",
+        minimum=1,
+        maximum=1024**4,
+    )
     request_timeout_s: float = option(
         600.0, help="Longest run of a request.", unit="s", minimum=0.1, maximum=_DAY_S
     )

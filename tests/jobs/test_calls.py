@@ -108,6 +108,18 @@ def test_usage_of_several_calls_is_added_up(run):
     assert events == [ChoiceFinished(), UsageCounted(2, 20), Completed()]
 
 
+def test_what_a_called_backend_says_has_the_same_bound(run):
+    inner = scripted_backend([ContentDelta("abc")] * 100)
+
+    def collect(context: Context) -> Iterator[Event]:
+        list(context.call("inner", REQUEST))
+        yield ContentDelta("short")
+
+    events = run({"outer": scripted_backend([collect]), "inner": inner}, max_answer_chars=7)
+    assert [event.error.code for event in events] == ["answer_too_long"]
+    assert (inner.script.yielded, inner.script.closed) == (2, 1)
+
+
 def test_events_pass_through_as_they_come(make_registry):
     order: list[str] = []
 

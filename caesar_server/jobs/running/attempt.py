@@ -42,6 +42,7 @@ class Attempt:
 
     :param job: as it was claimed.
     :param backend: what the job's model name leads to, if that is known; None looks for it.
+    :param max_answer_chars: how long its text may be; None: any length.
     :param files: lends uploaded files to the run; None: there are none.
     :param observer: hears of the run; None: nobody does.
     :param forwarded: what may be passed on of the caller's HTTP request; only where it arrived.
@@ -58,6 +59,7 @@ class Attempt:
         registry: Registry,
         clock: SchedulingClock,
         backend: Backend | None = None,
+        max_answer_chars: int | None = None,
         files: Files | None = None,
         observer: Observer | None = None,
         forwarded: Forwarded | None = None,
@@ -82,6 +84,7 @@ class Attempt:
             attempt=job.attempt,
             clock=clock,
             timeout_s=job.timeout_s,
+            max_answer_chars=max_answer_chars,
             seed=seed_of(job.request),
             restored=job.checkpoint,
             forwarded=forwarded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 
 from caesar_server.contract.errors import ErrorInfo
@@ -17,6 +18,7 @@ from caesar_server.contract.events import (
     Started,
     StatusChanged,
 )
+from caesar_server.errors import AnswerTooLongError
 from caesar_server.jobs.running.values import (
     details_misfit,
     error_misfit,
@@ -35,14 +37,18 @@ class ContractBreach(Exception):
 
 
 class Invariant:
-    """Checks the events of one run one by one.  Not safe for threads.
+    """Checks the events of one run one by one, and their text together.  Not safe for threads.
 
     That a terminal event comes at all is for whoever sees the run end.
 
     :param choices: how many choices the request has.
+    :param max_chars: how long the text of all choices and channels may be, and that of the tokens
+        in their log probabilities; None: any length.
     """
 
-    def __init__(self, choices: int) -> None:
+    def __init__(self, choices: int, max_chars: int | None = None) -> None:
+        self._max_chars = max_chars
+        self._chars_left: float = math.inf if max_chars is None else max_chars
         self._open = set(range(choices))
         self._choices = choices
         self._started = False
@@ -53,6 +59,7 @@ class Invariant:
         """Take the next event.
 
         :raises ContractBreach: if it may not come now.
+        :raises AnswerTooLongError: if the text is too long with it.
         """
         if (
             type(event) is ContentDelta
@@ -65,6 +72,9 @@ class Invariant:
         ):
             # what nearly all of them are
             self._text_seen = True
+            self._chars_left -= len(event.text)
+            if self._chars_left < 0 or event.logprobs:
+                self._check_length(event)
             return
         if type(event) not in _EVENT_CLASSES:
             raise ContractBreach(
@@ -93,6 +103,16 @@ class Invariant:
         if isinstance(event, ChoiceFinished):
             self._open.discard(event.choice)
         self._ended = isinstance(event, (Completed, Failed))
+
+    def _check_length(self, delta: ContentDelta) -> None:
+        """Check the length with a delta whose text was taken off; its tokens have text, too."""
+        for token in delta.logprobs or ():
+            self._chars_left -= len(token.token) + sum(len(other.token) for other in token.top)
+        if self._chars_left < 0:
+            raise AnswerTooLongError(
+                f"The answer grew beyond max_answer_chars, {self._max_chars} characters over all "
+                "choices; ask for fewer choices or for less text"
+            )
 
     def _check_open(self, choice: int, name: str) -> None:
         if type(choice) is int and 0 <= choice < self._choices:

@@ -28,6 +28,7 @@ class JobPool:
     Whoever wants to run one takes a place first; the end of the run, or of the failure to begin it,
     gives it back.  The threads start with the first job, never before a fork.
 
+    :param max_answer_chars: how long the text of a run may be; None: any length.
     :param files: lends uploaded files to runs; None: there are none.
     :param watch: hears of what is stored.
     :param on_end: called after each run.
@@ -40,6 +41,7 @@ class JobPool:
         store: Store,
         registry: Registry,
         clock: SchedulingClock,
+        max_answer_chars: int | None,
         files: Files | None,
         observer: Observer,
         claims: Claims,
@@ -50,6 +52,7 @@ class JobPool:
         self._store = store
         self._registry = registry
         self._clock = clock
+        self._max_answer_chars = max_answer_chars
         self._files = files
         self._observer = observer
         self._claims = claims
@@ -167,6 +170,7 @@ class JobPool:
                 store=self._store,
                 registry=self._registry,
                 clock=self._clock,
+                max_answer_chars=self._max_answer_chars,
                 files=self._files,
                 observer=self._observer,
                 forwarded=forwarded,

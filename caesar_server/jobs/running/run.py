@@ -11,7 +11,13 @@ from caesar_server.contract.backend import Backend
 from caesar_server.contract.errors import BackendError, Cancelled, ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, UsageCounted
 from caesar_server.contract.request import FollowUpRequest, Request
-from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED
+from caesar_server.errors import (
+    CANCELLED,
+    DEADLINE,
+    SHUTDOWN,
+    UNEXPECTED,
+    AnswerTooLongError,
+)
 from caesar_server.jobs.adapt import fit
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.files.inlining import inlined, is_inlined
@@ -33,7 +39,8 @@ def run_events(
 ) -> Generator[Event, None, None]:
     """Yield the events of one run; the last one is the only ``Completed`` or ``Failed``.
 
-    An exception, a breach of the contract, a cancel and a passed deadline all become ``Failed``.
+    An exception, a breach of the contract, too long a text, a cancel and a passed deadline all
+    become ``Failed``.
     The backend's iterator is closed in every case.  Closing this generator closes the backend's.
 
     :param fresh: returns what is new of an event, or None; for a run that begins again.  It may
@@ -64,7 +71,7 @@ def _events(
 
     So nobody hears of the end before the backend has cleaned up.
     """
-    check = Invariant(request.choices).check
+    check = Invariant(request.choices, context.max_answer_chars).check
     cancellation, monotonic = context.cancellation, context.clock.monotonic
     deadline = math.inf if context.deadline is None else context.deadline
     context.raise_if_cancelled()
@@ -144,6 +151,9 @@ def _error_info(error: BaseException, context: RunContext, backend: str) -> Erro
     if context.cancelled:
         # A socket that a cancel closed raises all kinds of errors: they are the cancel's doing.
         return cancel_info(context.cancellation.reason)
+    if isinstance(error, AnswerTooLongError):
+        context.logger.warning("%s was stopped: %s", backend, error)
+        return error.info()
     if isinstance(error, BackendError):
         try:
             info = error.info()

@@ -28,6 +28,7 @@ from caesar_server.contract import (
     UsageCounted,
 )
 from caesar_server.contract.events import EVENT_TYPES
+from caesar_server.errors import AnswerTooLongError
 from caesar_server.jobs.running.invariant import ContractBreach, Invariant
 from caesar_server.jobs.running.values import CHECKS
 from caesar_server.store.base import Record
@@ -329,3 +330,24 @@ def test_a_breach_does_not_quote_pages_of_text():
     with pytest.raises(ContractBreach) as breach:
         check(["x" * 100_000])
     assert len(str(breach.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("choices", "events"),
+    [
+        (1, [ContentDelta("abc"), ContentDelta("de")]),
+        (2, [ContentDelta("abc"), ContentDelta("de", 1)]),
+        (1, [ContentDelta("abc", channel="reasoning"), ContentDelta("de")]),
+        (1, [ContentDelta("ab", logprobs=(LogprobToken("ab", -1.0, (TopLogprob("c", -2.0),)),))]),
+    ],
+)
+def test_text_may_be_as_long_as_the_limit_over_all_choices(choices, events):
+    for limit in (5, 6, None):
+        invariant = Invariant(choices, limit)
+        for event in events:
+            invariant.check(event)
+    invariant = Invariant(choices, 4)
+    for event in events[:-1]:
+        invariant.check(event)
+    with pytest.raises(AnswerTooLongError, match="max_answer_chars, 4 characters"):
+        invariant.check(events[-1])

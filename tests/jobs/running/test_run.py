@@ -430,3 +430,17 @@ def test_usage_of_calls_is_not_told_by_the_called_run_itself():
     context = RunContext("id")
     context.called_usage.append(UsageCounted(1, 2))
     assert run(ANSWER, context.child("inner", None)) == ANSWER
+
+
+# Length
+
+
+def test_a_run_whose_text_grows_too_long_is_ended_and_its_backend_closed(caplog):
+    backend = scripted_backend([ContentDelta("abc")] * 100)
+    events = list(run_events(backend(), REQUEST, RunContext("id", max_answer_chars=7)))
+    assert events[:-1] == [ContentDelta("abc")] * 2
+    assert (events[-1].error.code, events[-1].error.status) == ("answer_too_long", 422)
+    assert "max_answer_chars" in events[-1].error.message
+    assert (backend.script.yielded, backend.script.closed) == (2, 1)
+    assert [(record.levelname, record.job_id) for record in caplog.records] == [("WARNING", "id")]
+    assert "max_answer_chars" in caplog.text
