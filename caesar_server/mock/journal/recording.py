@@ -10,7 +10,7 @@ from msgspec import structs
 
 from caesar_server.contract.sse import split_frames
 from caesar_server.mock.journal.entry import CLIENT_LEFT, COMPLETED, Ended, Entry, FaultNote
-from caesar_server.mock.journal.masking import masked, masked_query
+from caesar_server.mock.journal.masking import masked, masked_address
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import FaultKind
 from caesar_server.mock.model.rule import Decision, Rule
@@ -119,7 +119,8 @@ class Recording:
                 call=structs.replace(
                     call,
                     headers=masked(call.headers),
-                    raw_path=masked_query(call.raw_path),
+                    path=masked_address(call.path),
+                    raw_path=masked_address(call.raw_path),
                     api_key=None,
                 ),
                 original=call,

@@ -27,13 +27,53 @@ MakeCall = Callable[..., Call]
 VALIDATOR = Draft202012Validator(HAR)
 
 
-@pytest.mark.parametrize("name", ["api_key", "api-key", "apiKey", "key", "access%5Ftoken", "TOKEN"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("api_key", "api-key", "apiKey", "key", "access%5Ftoken", "TOKEN", "api.key", "api%2Ekey"),
+        *("sig", "X-Amz-Signature", "filter[secret]", "auth", "db.pwd", "key2Token"),
+    ],
+)
 def test_secrets_in_a_query_are_hidden(journal: Journal, make_call: MakeCall, name: str) -> None:
     journal.open(make_call(raw_path=f"/v1/completions?a=1&{name}=hush%20hush&monkey=2&keys"))
     (entry,) = journal.entries()
     for told in (to_json([entry], journal.totals()), to_har([entry]), repr(entry)):
         assert "hush" not in str(told)
     assert entry.call.raw_path == f"/v1/completions?a=1&{name}=***&monkey=2&keys"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("/a?x=1;api_key=hush;y=hush&b=2", "/a?x=1;api_key=***&b=2"),
+        ("/a;api_key=hush/b;v=2?c=3", "/a;api_key=***/b;v=2?c=3"),
+        ("/a;sig=hush", "/a;sig=***"),
+        ("/a?b=1#token=hush", "/a?b=1#token=***"),
+        ("http://me:hush@host/a?b=1", "http://me:***@host/a?b=1"),
+        ("http://:hu@sh@host/", "http://:***@host/"),
+        ("http://me@host:80/a@b", "http://me@host:80/a@b"),
+        ("/a?url=ftp://me:hush@host/&b=c@d", "/a?url=ftp://me:***@host/&b=c@d"),
+        ("/a?url=ftp%3A%2F%2Fme%3Ahush%40host%2Fx", "/a?url=ftp%3A%2F%2Fme%3A***%40host%2Fx"),
+        ("/a?url=%2Fx%3Fb%3D1%26sig%3Dhush&c=3", "/a?url=%2Fx%3Fb%3D1%26sig%3D***&c=3"),
+        ("/a?sigma=1&author=me&t=12:30@6", "/a?sigma=1&author=me&t=12:30@6"),
+    ],
+)
+def test_secrets_in_an_address_are_hidden(
+    journal: Journal, make_call: MakeCall, address: str, shown: str
+) -> None:
+    recording = journal.open(make_call(raw_path=address, headers={"referer": address}))
+    recording.answered(302, [("Location", address)])
+    (entry,) = journal.entries()
+    assert entry.call.raw_path == entry.call.headers["referer"] == shown
+    assert entry.headers["location"] == shown
+    for told in (to_json([entry], journal.totals()), to_har([entry])):
+        assert "hush" not in str(told)
+
+
+def test_secrets_in_a_path_are_hidden_there_too(journal: Journal, make_call: MakeCall) -> None:
+    journal.open(make_call(path="/a;sig=hush/b", raw_path="/a;sig=hush/b"))
+    (entry,) = journal.entries()
+    assert (entry.call.path, entry.original.path) == ("/a;sig=***/b", "/a;sig=hush/b")
 
 
 def test_an_address_in_full_is_the_url(journal: Journal, make_call: MakeCall) -> None:
