@@ -307,6 +307,14 @@ STORE_AWAY = ErrorInfo(
     status=StoreUnavailableError.status,
     transient=True,
 )
+#: What the client of a job that outlives it is told while the store cannot be read.
+FOLLOWED_AWAY = ErrorInfo(
+    message="The server cannot read the job now, but it goes on; the same request sent again with "
+    "the header x-stainless-retry-count, as OpenAI's clients do, gets its answer",
+    code=StoreUnavailableError.code,
+    status=StoreUnavailableError.status,
+    transient=True,
+)
 #: How a job ends whose process was lost, and which no other one can go on with.
 WORKER_LOST = ErrorInfo(
     message="The process that worked on the job is gone",

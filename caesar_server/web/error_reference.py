@@ -16,6 +16,7 @@ from caesar_server.errors import (
     BACKEND_GONE,
     CANCELLED,
     DEADLINE,
+    FOLLOWED_AWAY,
     SHUTDOWN,
     STORE_AWAY,
     UNEXPECTED,
@@ -28,7 +29,7 @@ ErrorClass = type[ServerError] | type[BackendError]
 #: The errors that no class stands for.
 VALUES = (
     *(UNEXPECTED, CANCELLED, SHUTDOWN, DEADLINE),
-    *(STORE_AWAY, WORKER_LOST, BACKEND_GONE, ATTEMPTS),
+    *(STORE_AWAY, FOLLOWED_AWAY, WORKER_LOST, BACKEND_GONE, ATTEMPTS),
 )
 
 #: Statuses below 500 that openai-python 3.57 and openai-node 6.49 repeat unless told not to.

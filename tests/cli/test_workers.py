@@ -2,64 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 import pytest
 from gunicorn.config import Config  # type: ignore[import-untyped]
 
 from caesar_server.cli.workers.answering import Answer, Date
-from caesar_server.cli.workers.connections import PatientPool
-
-WITHIN_S = 60.0
-
-
-class Threads:
-    """Lets so many threads begin."""
-
-    left = 0
-
-
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
-    threads, start = Threads(), threading.Thread.start
-
-    def begin(thread: threading.Thread) -> None:
-        if not threads.left:
-            raise RuntimeError("can't start new thread")
-        threads.left -= 1
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", begin)
-    return threads
-
-
-@pytest.fixture
-def pool() -> Iterator[PatientPool]:
-    pool = PatientPool(4, logging.getLogger("pool"))
-    yield pool
-    pool.shutdown()
-
-
-def test_work_waits_for_a_thread_where_there_are_no_more(
-    pool: PatientPool, threads: Threads, caplog: pytest.LogCaptureFixture
-) -> None:
-    threads.left = 1
-    may_end = threading.Event()
-    first = pool.submit(may_end.wait, WITHIN_S)
-    second = pool.submit(threading.get_ident)
-    assert not second.done()
-    may_end.set()
-    assert first.result(WITHIN_S)
-    assert second.result(WITHIN_S) != threading.get_ident()
-    assert "can't start new thread: requests wait for the 1 threads there are" in caplog.text
-
-
-def test_work_that_no_thread_could_ever_do_is_refused(pool: PatientPool, threads: Threads) -> None:
-    with pytest.raises(RuntimeError, match="can't start"):
-        pool.submit(threading.get_ident)
 
 
 def test_the_date_is_that_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:

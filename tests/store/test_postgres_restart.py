@@ -126,6 +126,8 @@ def test_a_new_job_hears_soon_that_the_server_is_away_and_a_running_one_is_patie
             lambda: store.session_job("s"),
             lambda: store.standing("x", "2026-11"),
             lambda: store.find("x", "f"),
+            lambda: store.append("job", 1, text(2, 1)),
+            lambda: store.renew("me", 30.0),
         ):
             with pytest.raises(StoreError, match=f"127.0.0.1:{cluster.port}/postgres"):
                 call()

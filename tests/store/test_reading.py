@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from caesar_server.store.base import Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.sql import queries
+from caesar_server.store.sql.connecting import process as process_module
 from caesar_server.store.sql.connecting.gate import Gate
 from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.database import READERS
+from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
 
 NewJob = Callable[..., Job]
@@ -300,3 +303,50 @@ def test_who_is_interrupted_before_the_gate_takes_no_place(
     with gate.place():
         assert gate._free == 0
     assert gate._free == 1
+
+
+class AwayDatabase(SqliteDatabase):
+    """Cannot be reached while it is away."""
+
+    away = False
+
+    def reading_engine(self) -> Any:
+        engine = super().reading_engine()
+
+        def refuse(*args: Any) -> None:
+            if self.away:
+                raise ConnectionError("away")
+
+        event.listen(engine, "engine_connect", refuse)
+        return engine
+
+    def kind_of(self, error: Exception) -> Any:
+        return "lost"
+
+
+def test_once_a_read_has_waited_in_vain_the_others_wait_for_less(
+    sqlite: SqliteDatabase, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def waited() -> float:
+        began = now
+        with pytest.raises(StoreError):
+            store.jobs()
+        return now - began
+
+    monkeypatch.setattr(process_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(process_module.time, "sleep", sleep)
+    database = AwayDatabase(sqlite.path)
+    store = open_store(database, retry_s=15.0)
+    assert list(store.jobs()) == []
+    database.away = True
+    assert [15 <= waited() < 17, 5 <= waited() < 7, 5 <= waited() < 7] == [True] * 3
+    database.away = False
+    assert list(store.jobs()) == []
+    database.away = True
+    assert 15 <= waited() < 17

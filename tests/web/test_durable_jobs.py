@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -310,6 +311,47 @@ def test_a_store_that_cannot_be_written_is_a_503_without_its_secrets(stream, dur
         assert error["code"] == "store_unavailable"
         assert "secret" not in error["message"]
     assert "the disk is full" in caplog.text
+
+
+class Away(MemoryStore):
+    """Cannot be read for a while."""
+
+    away = False
+
+    def records(self, *args: Any, **kwargs: Any) -> Any:
+        if self.away:
+            raise StoreError("no connection")
+        return super().records(*args, **kwargs)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_store_that_goes_away_costs_the_client_its_patience_and_not_its_answer(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caesar_server.jobs.following.follower._PATIENCE_S", 0.0)
+    gate, store = Gate(), Away()
+    backend = scripted_backend([ContentDelta("one "), gate, *ANSWER], durable=True)
+    served = Served(backend, store, Settings(default_backend="b"))
+    with served.server, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(served.ask, stream=stream)
+        gate.wait_until_reached()
+        served.wait_for(lambda job: job.last_seq == 2)
+        if stream:
+            asking.result(WITHIN_S)  # it has begun
+        store.away = True
+        gate.open()
+        with asking.result(WITHIN_S) as response:
+            if stream:
+                error = response.frames()[-1]["error"]
+            else:
+                assert (response.status, response.headers["x-should-retry"]) == (503, "true")
+                error = response.json()["error"]
+        assert error["code"] == "store_unavailable"
+        assert "x-stainless-retry-count" in error["message"]
+        store.away = False
+        with served.ask(stream=stream, retry="1") as response:
+            assert text_of(response) == "one two words"
+        assert len(served.jobs()) == 1
 
 
 # The server ends

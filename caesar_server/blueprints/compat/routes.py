@@ -27,7 +27,7 @@ from caesar_server.contract.backend import Backend, Model
 from caesar_server.contract.events import ContentDelta, Event, Failed, Started
 from caesar_server.contract.request import ChatRequest, CompletionRequest, Request
 from caesar_server.errors import CANCELLED, ModelNotFoundError, ValidationFailedError
-from caesar_server.jobs.following.follower import Following
+from caesar_server.jobs.following.follower import Follower, Following
 from caesar_server.jobs.runner import new_job
 from caesar_server.registry import ResolvedBackend
 from caesar_server.store.base import Job, Record
@@ -246,13 +246,17 @@ def _inline_records(parts: Services, job: Job, backend: Backend) -> Generator[Re
 def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Generator[Record, None, None]:
     """Yield the records of a job that goes on without its client, as they are stored.
 
-    :raises AnswerError: if the client leaves.
+    :raises AnswerError: if the client leaves, or the server cannot read on.
     """
-    following = _follow(parts, job, None, is_new=is_new)
+    following = _follow_stored(parts, job, is_new=is_new)
     end_watch = parts.watch.watch(client_socket(request.environ), following.leave)
     try:
         while not following.drained:
-            yield from following.take(None)
+            for record in following.take(None):
+                if following.given_up and isinstance(record.event, Failed):
+                    # not its end: a repeat is answered by the same job, and costs nothing
+                    raise AnswerError(record.event.error)
+                yield record
         if following.left:
             # nobody reads it, but the log tells of it
             raise AnswerError(CANCELLED, started=True)
@@ -280,17 +284,20 @@ def _events(records: Iterator[Record], headers: dict[str, str]) -> Iterator[Even
 
 
 def _follow(parts: Services, job: Job, backend: Backend | None, *, is_new: bool) -> Following:
-    if not is_new:
-        return parts.runner.follow_stored(job)
-    quota = quota_of_caller()
-    following: Following
     if job.detached:
-        following = parts.runner.submit(job, quota=quota)
-    else:
-        forwarded = parts.forwarded(request)
-        following = parts.runner.follow(job, quota=quota, forwarded=forwarded, backend=backend)
+        return _follow_stored(parts, job, is_new=is_new)
+    quota, forwarded = quota_of_caller(), parts.forwarded(request)
+    following = parts.runner.follow(job, quota=quota, forwarded=forwarded, backend=backend)
     incoming().begun = True
     return following
+
+
+def _follow_stored(parts: Services, job: Job, *, is_new: bool) -> Follower:
+    if not is_new:
+        return parts.runner.follow_stored(job)
+    follower = parts.runner.submit(job, quota=quota_of_caller())
+    incoming().begun = True
+    return follower
 
 
 def _stream(

@@ -13,8 +13,6 @@ gunicorn 27.0 does not see to that:
   after the answer has promised to keep the connection, and closes it if too much is left: the
   client's next request is lost.
 
-* a worker ends, and cuts all its answers, if the system gives it no thread for one request more.
-
 And the loop is woken at the end of each answer, only to wait for the connection's next request: a
 thread can say so itself.
 """
@@ -26,7 +24,6 @@ import selectors
 import socket
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,7 +37,6 @@ from gunicorn.workers.gthread import (  # type: ignore[import-untyped]
 )
 
 from caesar_server.cli.workers.answering import Answering
-
 from caesar_server.jobs.running.threads import PatientPool
 
 #: What an accept may fail with although all is well.
@@ -70,7 +66,7 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     def get_thread_pool(self) -> PatientPool:
         """Return the threads that answer; gunicorn asks once, when the worker begins."""
-        return PatientPool(max_workers=self.cfg.threads)
+        return PatientPool(self.cfg.threads, thread_name_prefix="caesar-http")
 
     def accept(self, listener: socket.socket) -> None:
         """Take a new connection; it waits in the loop for its first byte."""
@@ -152,10 +148,6 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
         for connection in self.pending_conns:
             connection.timeout = min(connection.timeout, deadline)
 
-    def get_thread_pool(self) -> ThreadPoolExecutor:
-        """Return what requests are answered in."""
-        return PatientPool(self.cfg.threads, self.log)
-
     def enqueue_req(self, conn: Any) -> None:
         """Give a connection on which something was sent to a thread."""
         self.tpool.submit(self._serve, conn)
@@ -235,24 +227,6 @@ class _Connection(TConn):  # type: ignore[misc]
             self._worker.linger(self.sock)
         else:
             util.close(self.sock)
-
-
-class PatientPool(ThreadPoolExecutor):
-    """Lets work wait for one of its threads where the system gives it no more of them."""
-
-    def __init__(self, threads: int, log: Any) -> None:
-        super().__init__(threads, thread_name_prefix="caesar-http")
-        self._log = log
-
-    def _adjust_thread_count(self) -> None:
-        # called by submit() once the work is among what its threads take
-        try:
-            super()._adjust_thread_count()
-        except RuntimeError as error:
-            threads = len(self._threads)
-            if not threads:
-                raise
-            self._log.warning("%s: requests wait for the %d threads there are", error, threads)
 
 
 class _Done(NamedTuple):

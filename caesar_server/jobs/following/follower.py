@@ -10,15 +10,16 @@ from typing import Protocol
 
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Failed
-from caesar_server.errors import CANCELLED, STORE_AWAY, UNEXPECTED
+from caesar_server.errors import CANCELLED, FOLLOWED_AWAY, UNEXPECTED
 from caesar_server.jobs.following.tail import Tail
 from caesar_server.store.base import Job, Record, StoreError, UnknownJobError
 from caesar_server.store.unreadable import UnreadableRecordError
 
 logger = logging.getLogger(__name__)
 
-#: A store that fails for so long is given up; a database may be restarted.
-_PATIENCE_S = 20.0
+#: A store that fails for so long is given up; a database may be restarted.  The read that is then
+#: under way is waited for.
+_PATIENCE_S = 10.0
 _RETRY_S = 0.5
 
 
@@ -117,7 +118,7 @@ class Follower:
 
     def _read(self) -> list[Record]:
         """Return the next records; none if there are none yet."""
-        farewell = self._farewell
+        farewell, began = self._farewell, time.monotonic()
         try:
             records = self._tail.after(self.after_seq)
         except UnknownJobError:
@@ -127,23 +128,25 @@ class Follower:
             # it stays so: whoever came back would not get further
             return [self._last(UNEXPECTED, given_up=False)]
         except StoreError as error:
-            return self._endure(error)
+            return self._endure(error, began)
         self._fails_since = None
         if not records and farewell is not None:
             records.append(self._last(farewell))
         return records
 
-    def _endure(self, error: StoreError) -> list[Record]:
-        """Wait for a store that fails, but not for ever."""
-        now = time.monotonic()
+    def _endure(self, error: StoreError, began: float) -> list[Record]:
+        """Wait for a store that fails, but not for ever.
+
+        :param began: when it was asked; that may be long ago, for it has patience of its own.
+        """
         if self._fails_since is None:
-            self._fails_since = now
+            self._fails_since = began
             logger.warning("job %s cannot be followed for now: %s", self.job.id, error)
         if self._farewell is not None:
             return [self._last(self._farewell)]
-        if now - self._fails_since > _PATIENCE_S:
+        if time.monotonic() - self._fails_since >= _PATIENCE_S:
             logger.error("job %s cannot be followed any more: %s", self.job.id, error)
-            return [self._last(STORE_AWAY)]
+            return [self._last(FOLLOWED_AWAY)]
         return []
 
     def _wait(self, until: float | None) -> bool:

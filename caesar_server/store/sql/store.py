@@ -18,12 +18,11 @@ from caesar_server.store.base import FencedError, Job, Record, Store, StoreError
 from caesar_server.store.changes import Changes
 from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.leases import Unclaimable
-from caesar_server.store.outcome import advanced
 from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.sql import accounts, queries, steps
 from caesar_server.store.sql.connecting.claim import Claim
-from caesar_server.store.sql.connecting.making import adding, appending
+from caesar_server.store.sql.connecting.making import adding, appending, begin_whole
 from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.connecting.writer import ASKED_PART, Step
 from caesar_server.store.sql.database import Database
@@ -47,7 +46,8 @@ class SqlStore(Store):
 
     :param database: where.
     :param retry_s: how long a step waits for a database that cannot be reached; a third of it where
-        the client of a new job waits, which can ask again.
+        the client of a new job, or of one that ends with it, waits, which can ask again.  A read
+        waits for a third of it, too, once another one has waited in vain.
     """
 
     def __init__(self, database: Database, *, retry_s: float = 15.0) -> None:
@@ -106,7 +106,8 @@ class SqlStore(Store):
         checkpoint: Checkpoint | None = None,
     ) -> None:
         """Add records to the job of this attempt, and the checkpoint if there is one."""
-        self.append_soon(job_id, attempt, records, checkpoint=checkpoint).result()
+        # whoever waits here has a client that waits, too, or tries again
+        self._append(job_id, attempt, records, checkpoint, asked=True).result()
 
     def append_soon(
         self,
@@ -117,27 +118,30 @@ class SqlStore(Store):
         checkpoint: Checkpoint | None = None,
     ) -> Future[None]:
         """Begin an :meth:`append` without waiting until it is stored."""
+        return self._append(job_id, attempt, records, checkpoint, asked=False)
+
+    def _append(
+        self,
+        job_id: str,
+        attempt: int,
+        records: Sequence[Record],
+        checkpoint: Checkpoint | None,
+        *,
+        asked: bool,
+    ) -> Future[None]:
         done: Future[None]
         try:
             _check_id(job_id)
-            if checkpoint is None and (begun := self._begin_whole(job_id, attempt, records)):
-                return begun
-            done = self._begin(appending(self._database, job_id, attempt, records, checkpoint))
+            told = job_id, attempt, records
+            if checkpoint is None:
+                whole = begin_whole(self._here(), self._database, *told, asked=asked)
+                if whole is not None:
+                    return whole
+            done = self._begin(appending(self._database, *told, checkpoint, asked=asked))
         except (FencedError, UnknownJobError, StoreError, TypeError, ValueError) as error:
             done = Future()
             done.set_exception(error)
         return done
-
-    def _begin_whole(
-        self, job_id: str, attempt: int, records: Sequence[Record]
-    ) -> Future[None] | None:
-        """Begin to add a job that was kept back with all that came of it, if that is all."""
-        here = self._here()
-        job = here.held.get(job_id)
-        if job is None or not steps.is_whole(job, attempt, records):
-            return None
-        step = adding(self._database, advanced(job, records, None), records)
-        return here.held.end(job_id, lambda: here.writer.begin(step))
 
     def job(self, job_id: str) -> Job:
         """Return the job as it stands."""
@@ -277,7 +281,9 @@ class SqlStore(Store):
         """Begin a lease, or prolong it to ``lease_s`` seconds from now."""
         lease = owner, lease_s, backends
         step = Step(
-            lambda connection, _: leases.renew(connection, self._database, *lease), tells=False
+            lambda connection, _: leases.renew(connection, self._database, *lease),
+            tells=False,
+            asked=True,
         )
         self._begin(step).result()
 

@@ -10,7 +10,7 @@ import pytest
 
 from caesar_server.contract import Completed, CompletionRequest, ContentDelta, Failed
 from caesar_server.contract.errors import ErrorInfo
-from caesar_server.errors import CANCELLED, SHUTDOWN, STORE_AWAY, UNEXPECTED
+from caesar_server.errors import CANCELLED, FOLLOWED_AWAY, SHUTDOWN, UNEXPECTED
 from caesar_server.jobs.following import follower as follower_module
 from caesar_server.jobs.following.follower import Follower
 from caesar_server.jobs.following.tail import Tail
@@ -283,8 +283,23 @@ def test_a_store_that_fails_for_long_is_given_up(failing, monkeypatch):
     store, follower = failing
     monkeypatch.setattr(follower_module, "_PATIENCE_S", 0.0)
     store.fails = True
-    follower.take(0)
-    assert [record.event for record in read_to_end(follower)] == [Failed(STORE_AWAY)]
+    assert [record.event for record in read_to_end(follower)] == [Failed(FOLLOWED_AWAY)]
+    assert follower.given_up
+
+
+def test_a_store_that_tries_for_long_before_it_fails_is_given_up_as_soon(failing, monkeypatch):
+    store, follower = failing
+    now = 0.0
+
+    def records(*args: Any, **kwargs: Any) -> Sequence[Record]:
+        nonlocal now
+        now += 15.0
+        raise StoreError("no connection")
+
+    monkeypatch.setattr(store, "records", records)
+    monkeypatch.setattr(follower_module.time, "monotonic", lambda: now)
+    assert [record.event for record in follower.take(None)] == [Failed(FOLLOWED_AWAY)]
+    assert now == 15.0
 
 
 def test_a_reader_of_a_store_that_fails_still_gets_its_last_record(failing):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from caesar_server.store.base import FencedError, Job, Record
 from caesar_server.store.checkpoints import Checkpoint
-from caesar_server.store.outcome import follow_on, outcome_of
+from caesar_server.store.outcome import advanced, follow_on, outcome_of
 from caesar_server.store.quotas import Quota
 from caesar_server.store.sql import steps
+from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.connecting.writer import Step
 from caesar_server.store.sql.database import Database
 from caesar_server.store.sql.rows import checkpoint_body, job_values, record_rows, request_body
@@ -32,15 +34,41 @@ def adding(
     )
 
 
+def begin_whole(
+    here: Process,
+    database: Database,
+    job_id: str,
+    attempt: int,
+    records: Sequence[Record],
+    *,
+    asked: bool,
+) -> Future[None] | None:
+    """Begin to add a job that was kept back with all that came of it, if that is all.
+
+    :param asked: a client waits for it.
+    :return: None if there is no such job, or more to come: nothing was begun.
+    :raises TypeError: if something holds what JSON cannot carry.
+    """
+    job = here.held.get(job_id)
+    if job is None or not steps.is_whole(job, attempt, records):
+        return None
+    step = adding(database, advanced(job, records, None), records)
+    step.asked = asked
+    return here.held.end(job_id, lambda: here.writer.begin(step))
+
+
 def appending(
     database: Database,
     job_id: str,
     attempt: int,
     records: Sequence[Record],
     checkpoint: Checkpoint | None,
+    *,
+    asked: bool,
 ) -> Step:
     """Return the step that adds records to a job, and its checkpoint if there is one.
 
+    :param asked: a client waits for it, or somebody who tries again.
     :raises FencedError: if the numbers of the records have gaps.
     :raises TypeError: if something holds what JSON cannot carry.
     """
@@ -49,7 +77,9 @@ def appending(
     outcome = outcome_of(records)
     fence: dict[str, Any] = {"id_": job_id, "attempt_": attempt}
     if not records:
-        return Step(lambda connection, _: steps.keep(connection, database, fence, state))
+        return Step(
+            lambda connection, _: steps.keep(connection, database, fence, state), asked=asked
+        )
     if not follow_on(records[0].seq, records):
         raise FencedError(f"job {job_id}: the numbers of the records have gaps")
     fence |= {
@@ -60,5 +90,6 @@ def appending(
     return Step(
         lambda connection, again: steps.append(
             connection, database, fence, rows, outcome, state, again=again
-        )
+        ),
+        asked=asked,
     )

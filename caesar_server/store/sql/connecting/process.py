@@ -20,7 +20,7 @@ from caesar_server.store.changes import Changes
 from caesar_server.store.owned.base import UnknownOwnedError
 from caesar_server.store.sql.connecting.gate import Gate
 from caesar_server.store.sql.connecting.held import Held
-from caesar_server.store.sql.connecting.writer import Writer
+from caesar_server.store.sql.connecting.writer import ASKED_PART, Writer
 from caesar_server.store.sql.database import READERS, Database
 from caesar_server.store.unreadable import StoreAwayError, UnreadableRecordError
 
@@ -47,6 +47,7 @@ class Process:
         # kept: to close a parent's connections from here would disturb them
         self._inherited = inherited
         self._database = database
+        self._away_s = retry_s * ASKED_PART
         self._token = secrets.token_hex(8)
         self._engine: Engine | None = None
         #: All reads but the urgent ones, which so always find a connection.
@@ -75,7 +76,7 @@ class Process:
         :param urgent: does not wait for reads that are not, however many there are.
         :raises StoreError: if the database cannot be read.
         """
-        return self._read(read, time.monotonic() + retry_s, urgent)
+        return self._read(read, self._until(retry_s), urgent)
 
     def read_large(
         self,
@@ -88,7 +89,7 @@ class Process:
         :raises UnreadableRecordError: if the database can be read, but not what it holds.
         :raises StoreError: if the database cannot be read.
         """
-        until = time.monotonic() + retry_s
+        until = self._until(retry_s)
         with self._large.place():
             return self.decode(decode, self._read(fetch, until, False))
 
@@ -120,6 +121,11 @@ class Process:
         if error.job_id not in self._left_out:
             self._left_out.add(error.job_id)
             logger.error("left out: %s", error)
+
+    def _until(self, retry_s: float) -> float:
+        """Return how long to try: not as long again where somebody has tried in vain."""
+        patience_s = retry_s if self._failure is None else min(retry_s, self._away_s)
+        return time.monotonic() + patience_s
 
     def _read(self, read: Callable[[Connection], T], until: float, urgent: bool) -> T:
         pause_s = 0.05

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 #: Steps in one transaction at most: others wait for it to end.
 _STEPS_AT_ONCE = 256
-#: The part of the patience that steps have for whose end the client of a new job waits.
+#: The part of the patience that steps have for whose end a client waits that can ask again.
 ASKED_PART = 1 / 3
 #: Pauses between tries to reach a database again.
 _FIRST_PAUSE_S = 0.05
