@@ -226,7 +226,7 @@ class DetachedJobs:
 
     def _begin_waiting(self) -> None:
         while self._may_begin():
-            job = self._claims.next()
+            job = self._claims.next(last_tries=not self._pool.has_last_try)
             if job is None:
                 self._some_wait = False
                 return

@@ -171,12 +171,15 @@ class Store(Leases):
         """
 
     @abstractmethod
-    def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
+    def claim_next(
+        self, owner: str, backends: Collection[str], *, below: int | None = None
+    ) -> Job | None:
         """Claim the oldest detached job of one of ``backends`` that nobody runs.
 
         Nobody runs a job that has no owner, or whose owner's lease has run out.  Two processes
         never get the same.  Called once a second by each process that has room, mostly in vain.
 
+        :param below: pass over jobs with so many attempts, or more, that count; None: over none.
         :return: the job as :meth:`claim` returns it, or None if there is none.
         """
 

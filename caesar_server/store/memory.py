@@ -111,11 +111,13 @@ class MemoryStore(Store):
                 raise FencedError(f"job {job_id} is at attempt {job.attempt}")
             return self._claim(job, owner)
 
-    def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
+    def claim_next(
+        self, owner: str, backends: Collection[str], *, below: int | None = None
+    ) -> Job | None:
         """Claim the oldest detached job of one of ``backends`` that nobody runs."""
         with self._changing:
             unfinished = map(self._jobs.__getitem__, self._unfinished)
-            free = self._leases.free(unfinished, backends.__contains__)
+            free = self._leases.free(unfinished, backends.__contains__, below)
             oldest = min(free, key=_moment, default=None)
             return None if oldest is None else self._claim(oldest, owner)
 

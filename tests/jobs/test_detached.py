@@ -400,6 +400,38 @@ def test_attempts_that_were_given_back_do_not_count(make_process, store, eventua
     assert store.job(job.id).status == "completed"
 
 
+def test_of_those_that_may_cost_no_more_a_process_runs_one_at_a_time(
+    make_process, store, eventually, caplog
+):
+    """Else it would not be known which of them ends processes, and all would fail with it."""
+    gate = Gate()
+    parts = make_process([Started(), gate, *ANSWER[1:]])
+    last = [stored_job(store, parts, told=[QUEUED], attempt=2) for _ in range(3)]
+    others = [stored_job(store, parts, told=[QUEUED], attempt=1) for _ in range(2)]
+    parts.runner.start()
+    # the oldest is claimed first, so the others were passed over
+    eventually(lambda: all(store.job(job.id).last_seq == 2 for job in (last[0], *others)))
+    assert [store.job(job.id).attempt for job in last] == [3, 2, 2]
+    assert [record.message for record in caplog.records] == [
+        f"job {last[0].id} has cost its processes; this is its last attempt"
+    ]
+    gate.open()
+    eventually(lambda: all(store.job(job.id).status == "completed" for job in last + others))
+    assert [store.job(job.id).attempt for job in last + others] == [3, 3, 3, 2, 2]
+
+
+@pytest.mark.parametrize(("most", "attempt"), [(1, 0), (3, 1)])
+def test_all_others_are_run_together(make_process, store, eventually, most, attempt):
+    gate = Gate()
+    parts = make_process([Started(), gate, *ANSWER[1:]], job_limits={"max_attempts": most})
+    owner = "gone" if attempt else None
+    jobs = [stored_job(store, parts, attempt=attempt, owner=owner) for _ in range(3)]
+    parts.runner.start()
+    eventually(lambda: all(store.job(job.id).last_seq == 2 for job in jobs))
+    gate.open()
+    eventually(lambda: all(store.job(job.id).status == "completed" for job in jobs))
+
+
 def test_a_hundred_lost_jobs_all_end(make_process, store, eventually):
     parts = make_process(ANSWER, job_limits={"threads": 4})
     jobs = [

@@ -223,6 +223,13 @@ class StoreSuite:
         assert store.claim_next("me", ["x", "y"]).id == "a"
         assert store.claim_next("me", ["x", "y"]) is None
 
+    def test_jobs_that_have_cost_too_much_are_passed_over(self, store):
+        store.create(job("a", detached=True, attempt=3))
+        store.create(job("b", detached=True, attempt=4, released=2))
+        assert store.claim_next("me", ["b"], below=2) is None
+        assert store.claim_next("me", ["b"], below=3).id == "b"
+        assert store.claim_next("me", ["b"], below=4).id == "a"
+
     def test_of_equal_moments_the_smaller_id_is_older(self, store):
         for id in ("b", "a", "c"):
             store.create(job(id, detached=True))

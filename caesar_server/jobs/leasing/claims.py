@@ -88,10 +88,19 @@ class Claims:
         """The backends that this process could run."""
         return [name for name in self._registry.names if self._can_run(name)]
 
-    def next(self) -> Job | None:
-        """Claim the oldest job that nobody runs and that this process could run."""
+    def next(self, *, last_tries: bool) -> Job | None:
+        """Claim the oldest job that nobody runs and that this process could run.
+
+        :param last_tries: whether it may be one of which :meth:`is_last_try` is true.
+        """
         able = self.able
-        return self._store.claim_next(self._owner(), able) if able else None
+        # claimed once more it would be one of them; with one attempt in all, none is
+        below = None if last_tries or self._max_attempts == 1 else self._max_attempts - 1
+        return self._store.claim_next(self._owner(), able, below=below) if able else None
+
+    def is_last_try(self, job: Job) -> bool:
+        """Return whether a claimed job has cost processes, and fails if it costs this one, too."""
+        return 1 < job.attempt - job.released >= self._max_attempts
 
     def some_wait(self) -> bool:
         """Return whether there are jobs that nobody runs, whoever had them; nothing is claimed."""

@@ -62,6 +62,8 @@ class JobPool:
         self._places = 0
         #: By id and number of the attempt: a process may lose a job and claim it again.
         self._runs: dict[tuple[str, int], Attempt] = {}
+        #: The jobs among them that fail if this process is lost.
+        self._last_tries: set[tuple[str, int]] = set()
         self._executor: PatientPool | None = None
         self._closed = False
 
@@ -82,6 +84,12 @@ class JobPool:
         """Whether a place is free."""
         with self._changed:
             return self._places < self._threads and not self._closed
+
+    @property
+    def has_last_try(self) -> bool:
+        """Whether a job runs that fails if it costs this process as well."""
+        with self._changed:
+            return bool(self._last_tries)
 
     def take_place(self) -> bool:
         """Take a place for a job; False if there is none."""
@@ -122,9 +130,15 @@ class JobPool:
 
         :raises OverloadedError: if there is no thread at all; the job is given back.
         """
+        if self._claims.is_last_try(job):
+            logger.warning("job %s has cost its processes; this is its last attempt", job.id)
+            with self._changed:
+                # at once: the next job is claimed before this one begins
+                self._last_tries.add((job.id, job.attempt))
         try:
             self._submit(self._take_over, job)
         except ServerError as error:
+            self._forget_last_try(job)
             self.give_place_back()
             self._claims.give_back(job, forgiven=True)
             if not isinstance(error, ShuttingDownError):
@@ -191,6 +205,19 @@ class JobPool:
         run.context.cancel("handover" if run.job.durable else "shutdown")
 
     def _take_over(self, job: Job) -> None:
+        try:
+            self._run_taken_over(job)
+        finally:
+            self._forget_last_try(job)
+
+    def _forget_last_try(self, job: Job) -> None:
+        with self._changed:
+            if (job.id, job.attempt) not in self._last_tries:
+                return
+            self._last_tries.remove((job.id, job.attempt))
+        self._on_end()  # another one may have waited for that
+
+    def _run_taken_over(self, job: Job) -> None:
         info = self._claims.verdict(job)
         if info is not None:
             self.give_place_back()

@@ -34,9 +34,16 @@ class MemoryLeases:
         """Return whether somebody is the owner and has a lease."""
         return owner is not None and self._ends.get(owner, 0.0) > self._monotonic()
 
-    def free(self, jobs: Iterable[Job], wanted: Callable[[str], bool]) -> Iterator[Job]:
-        """Yield those detached jobs that nobody runs and whose backend is wanted."""
+    def free(
+        self, jobs: Iterable[Job], wanted: Callable[[str], bool], below: int | None = None
+    ) -> Iterator[Job]:
+        """Yield those detached jobs that nobody runs and whose backend is wanted.
+
+        :param below: attempts that count, of which they have fewer; None: any number.
+        """
         for job in jobs:
+            if below is not None and job.attempt - job.released >= below:
+                continue
             if job.detached and wanted(job.backend) and not self.hold(job.owner):
                 yield job
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    true,
     tuple_,
     union_all,
 )
@@ -259,8 +260,12 @@ def cancelled(connection: Connection, owner: str) -> set[str]:
     return set(connection.execute(_CANCELLED, {"owner_": owner}).scalars())
 
 
-def free(database: Database, backends: Collection[str]) -> Select[Any]:
-    """Return the query for the ids of jobs that may be claimed, the oldest first."""
+def free(database: Database, backends: Collection[str], below: int | None) -> Select[Any]:
+    """Return the query for the ids of jobs that may be claimed, the oldest first.
+
+    :param below: attempts that count, of which they have fewer; None: any number.
+    """
+    few = true() if below is None else jobs.c.attempt - jobs.c.released < below
     return (
         select(jobs.c.id)
         .where(
@@ -269,6 +274,7 @@ def free(database: Database, backends: Collection[str]) -> Select[Any]:
             # not looked up by backend: all that waits or runs is less than all of one backend
             jobs.c.backend.concat("").in_(backends),
             leases.is_free(database),
+            few,
         )
         .order_by(jobs.c.created_at, jobs.c.id)
     )

@@ -186,13 +186,14 @@ def claim_next(
     database: Database,
     owner: str,
     backends: Collection[str],
+    below: int | None,
     leave_out: Callable[[UnreadableRecordError], None],
 ) -> Job | None:
     """Claim the oldest job that nobody runs, or return None.
 
     :param leave_out: told of each job that is passed over, for it cannot be read.
     """
-    free = queries.free(database, backends).limit(1)
+    free = queries.free(database, backends, below).limit(1)
     if database.skips_locked:
         free = free.with_for_update(skip_locked=True, of=jobs)
     passed: list[str] = []

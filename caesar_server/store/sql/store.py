@@ -79,14 +79,16 @@ class SqlStore(Store):
         job: Job = self._begin(Step(claim.run, claim.undo)).result()
         return job
 
-    def claim_next(self, owner: str, backends: Collection[str]) -> Job | None:
+    def claim_next(
+        self, owner: str, backends: Collection[str], *, below: int | None = None
+    ) -> Job | None:
         """Claim the oldest detached job of one of ``backends`` that nobody runs."""
         # most often there is none, and to see that takes no writing
-        free = queries.free(self._database, backends).limit(1)
+        free = queries.free(self._database, backends, below).limit(1)
         looked = self._read(lambda connection: connection.execute(free).first(), urgent=True)
         if looked is None:
             return None
-        claiming = partial(steps.claim_next, database=self._database, owner=owner)
+        claiming = partial(steps.claim_next, database=self._database, owner=owner, below=below)
         claim = Claim(partial(claiming, backends=backends, leave_out=self._here().leave_out))
         job: Job | None = self._begin(Step(claim.run, claim.undo)).result()
         return job
