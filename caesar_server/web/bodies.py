@@ -138,11 +138,15 @@ def _too_large(limit: int | None) -> BodyTooLargeError:
 
 
 def _decode(raw: bytes) -> str:
-    if not raw or raw.isspace():
+    if raw[:1] == b"{" and raw[1:2] != b"\0":
+        encoding = "utf-8"  # as json's own rule has it, with fewer looks
+    elif not raw or raw.isspace():
         raise MalformedBodyError("The body is empty: expected a JSON object")
+    else:
+        # UTF-8, -16 or -32, told by the first bytes, with or without a BOM
+        encoding = json.detect_encoding(raw)
     try:
-        # json's own rule: UTF-8, -16 or -32, told by the first bytes, with or without a BOM
-        return raw.decode(json.detect_encoding(raw))
+        return raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise MalformedBodyError(f"The body is not valid UTF-8 at byte {error.start}") from None
 

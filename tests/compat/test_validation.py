@@ -635,6 +635,21 @@ def test_callers_from_elsewhere_are_answered_where_the_operator_wants_them(make_
     assert reply.status_code == 200
 
 
+@pytest.mark.parametrize("before", ["", " ", "\n"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"),
+        *("utf-32", "utf-32-le", "utf-32-be"),
+    ],
+)
+def test_json_is_read_in_each_of_its_encodings(client, script, encoding, before):
+    body = f'{before}{{"model": "m", "prompt": "\u00e9\U0001f600"}}'.encode(encoding)
+    reply = client.post("/compat/completions", data=body, content_type="application/json")
+    assert reply.status_code == 200
+    assert script.requests[-1].prompts == ("\u00e9\U0001f600",)
+
+
 def test_bodies_mean_what_their_schema_makes_of_them():
     """Also where the loader reads them without marshmallow."""
     loader = CallLoader(CompletionSchema)

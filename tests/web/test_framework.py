@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from flask import Flask, Response, request, session
+from flask import Blueprint, Flask, Response, request, session
 from werkzeug.test import Client
 
 from caesar_server.web.framework.adapters import UrlAdapters
@@ -180,6 +180,42 @@ def test_who_waits_for_the_end_of_a_ready_response_hears_of_it() -> None:
     with Client(response).get() as answer:
         assert (answer.data, heard) == (b"whole", [])
     assert heard == ["closed"]
+
+
+def hooked(app: Flask, *, values: bool) -> list[str]:
+    """Give ``app`` views and hooks, which note that they are called in the list returned."""
+    noted: list[str] = []
+
+    def note(name: str, answer: str | None = None) -> Callable[[], str | None]:
+        def hook() -> str | None:
+            noted.append(name)
+            return answer if request.args.get("stop") == name else None
+
+        return hook
+
+    outer, inner = Blueprint("outer", __name__), Blueprint("inner", __name__)
+    for name, owner in (("app 1", app), ("outer", outer), ("inner", inner), ("app 2", app)):
+        owner.before_request(note(name, f"stopped by {name}"))
+    if values:
+        outer.url_value_preprocessor(lambda endpoint, values: noted.append(f"to {endpoint}"))
+    for number, owner in enumerate((app, outer, inner)):
+        owner.add_url_rule(f"/{number}", endpoint="view", view_func=lambda: "answer")
+    outer.register_blueprint(inner)
+    app.register_blueprint(outer)
+    return noted
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_what_comes_before_a_view_is_called_as_flask_calls_it(values: bool) -> None:
+    seen = []
+    for app in (Application("ours"), Flask("theirs")):
+        noted = hooked(app, values=values)
+        client = app.test_client()
+        paths = ("/0", "/1", "/2", "/nowhere", "/2?stop=app 2", "/2?stop=outer", "/0?stop=outer")
+        answers = [client.get(path) for path in paths * 2]
+        seen.append((noted, [(answer.status_code, answer.data) for answer in answers]))
+    assert seen[0] == seen[1]
+    assert "inner" in seen[0][0]
 
 
 def test_there_are_no_sessions() -> None:

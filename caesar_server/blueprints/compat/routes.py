@@ -215,6 +215,8 @@ def _check_files(parts: Services, asked: ChatRequest) -> None:
         for place, part in enumerate(message.parts)
         if part.file_id is not None
     ]
+    if not named:
+        return
     if len(named) > MAX_ITEMS:
         raise ValidationFailedError(
             f"messages: expected at most {MAX_ITEMS} files, got {len(named)}", param="messages"

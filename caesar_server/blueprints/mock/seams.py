@@ -69,21 +69,22 @@ def stamps(scopes: Scopes, store: Store) -> Callable[[], Stamp]:
             id, created_at = scopes.get().stamp()
             return Stamp(_free(id, store), created_at)
         path = held.call.path
-        asks = native.is_question(path)
+        own = native.is_native(path)
+        asks = own and native.is_question(path)
         if asks and held.decision.reply is None:
             raise AnswerError(nothing_matched(held.scope.name, held.decision.nearest))
         while True:
             environ[_STAMPS_KEY] = place = environ.get(_STAMPS_KEY, 0) + 1
             id, created_at = held.scope.stamp(held.decision, place)
             # a job makes way for another after a reset, a file or a session does not
-            if not native.is_native(path) or native.begins_job(path) or given.add(id):
+            if not own or native.begins_job(path) or given.add(id):
                 break
         id = _free(id, store)
         if asks:
             course = scopes.courses.open(id, held, created_at)
             if held.call.stream:
                 course.release()
-        kind = native.kind_made(path)
+        kind = native.kind_made(path) if own else None
         if kind is not None:
             held.scope.belongings.add(partial(_remove, services(), kind, asked.caller.account, id))
         return Stamp(id, created_at)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from flask import Flask, Request, Response
 from flask.json.provider import DefaultJSONProvider
 from flask.sessions import NullSession, SessionInterface
+from flask.typing import BeforeRequestCallable, ResponseReturnValue
 from werkzeug.routing import MapAdapter, Rule
 
 from caesar_server.web.framework.adapters import UrlAdapters
 from caesar_server.web.framework.responses import json_response
-from caesar_server.web.incoming import IncomingRequest
+from caesar_server.web.incoming import IncomingRequest, incoming
 
 
 class _NoSessions(SessionInterface):
@@ -64,11 +65,33 @@ class Application(Flask):
     def __init__(self, import_name: str) -> None:
         super().__init__(import_name, static_folder=None)
         self._url_adapters = UrlAdapters(self.url_map)
+        #: By endpoint, None for what leads nowhere.  None is added once a request was answered.
+        self._first_hooks: dict[str | None, tuple[BeforeRequestCallable, ...]] = {}
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """Return what finds the view of a request."""
         make = super().create_url_adapter
         return make(request) if request is None else self._url_adapters.of(request, make)
+
+    def preprocess_request(self) -> ResponseReturnValue | None:
+        """Call what is to be called before the view, until something returns an answer."""
+        request = incoming()
+        endpoint = None if request.url_rule is None else request.url_rule.endpoint
+        hooks = self._first_hooks.get(endpoint)
+        if hooks is None:
+            names = (None, *reversed(request.blueprints))
+            if any(name in self.url_value_preprocessors for name in names):
+                return super().preprocess_request()
+            hooks = tuple(
+                hook for name in names for hook in self.before_request_funcs.get(name, ())
+            )
+            self._first_hooks[endpoint] = hooks
+        for hook in hooks:
+            # not awaitable, see ensure_sync()
+            answer: Any = hook()
+            if answer is not None:
+                return cast("ResponseReturnValue", answer)
+        return None
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``func``: nothing here is asynchronous, so that need not be looked at."""

@@ -28,7 +28,11 @@ _IN_MEMORY_BYTES = 1024 * 1024
 
 def is_upload(request: Request) -> bool:
     """Return whether a request brings a file, whatever its body is."""
-    return request.method == "POST" and native.kind_made(documented_path(request.path)) == "file"
+    return (
+        request.method == "POST"
+        and "files" in request.path  # which is known at once
+        and native.kind_made(documented_path(request.path)) == "file"
+    )
 
 
 def take_upload(request: Request, max_file_bytes: int) -> Content:
