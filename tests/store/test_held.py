@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
-from caesar_server.contract import Completed, LoopFinished
+from caesar_server.contract import Completed, CompletionRequest, LoopFinished
 from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.sql.connecting.held import Held, HeldJob
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
 from caesar_server.store.sql.store import SqlStore
@@ -160,3 +164,101 @@ def test_a_commit_that_nobody_heard_of_counts_once(
     store.append("job", 1, whole)
     assert store.job("job").status == "completed"
     assert list(store.records("job")) == whole
+
+
+def test_it_can_be_tried_again_after_the_database_was_away(
+    postgres: PostgresDatabase, open_store: OpenStore, mine: NewJob, whole: list[Record]
+) -> None:
+    class Away(PostgresDatabase):
+        is_away = True
+
+        def writing_engine(self) -> Any:
+            engine = super().writing_engine()
+            connect = engine.dialect.connect
+
+            def reach(*given: Any, **options: Any) -> Any:
+                if self.is_away:
+                    raise psycopg.OperationalError("connection refused")
+                return connect(*given, **options)
+
+            engine.dialect.connect = reach  # type: ignore[method-assign]
+            return engine
+
+    database = Away(postgres.writing_engine().url)
+    store = open_store(database, retry_s=0.2)
+    store.create(mine(), wait=False, held=True)
+    with pytest.raises(StoreError):
+        store.append("job", 1, whole)
+    database.is_away = False
+    store.append("job", 1, whole)
+    assert store.job("job").status == "completed"
+
+
+def test_one_that_cannot_be_written_harms_no_other(
+    sqlite: SqliteDatabase, open_store: OpenStore, mine: NewJob, whole: list[Record]
+) -> None:
+    store = open_store(sqlite)
+    store.create(mine("good"), wait=False, held=True)
+    unwritable = CompletionRequest(prompts=(object(),))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        store.create(mine("bad", request=unwritable), wait=False, held=True)
+    store.renew("me", 60)
+    store.append("good", 1, whole)
+    assert [job.id for job in store.jobs()] == ["good"]
+
+
+def test_whoever_settles_comes_before_what_ends_meanwhile(
+    sqlite: SqliteDatabase, open_store: OpenStore, mine: NewJob, whole: list[Record]
+) -> None:
+    """While one thread hands jobs over, the thread of another one of them waits its turn."""
+    store = open_store(sqlite)
+    for number in range(200):
+        store.create(mine(str(number)), wait=False, held=True)
+    begin = threading.Barrier(3)
+
+    def settle() -> None:
+        begin.wait()
+        store.cancel_requests("me")
+
+    def end(first: int) -> list[Future[None]]:
+        begin.wait()
+        return [store.append_soon(str(n), 1, whole) for n in range(first, 200, 2)]
+
+    with ThreadPoolExecutor(3, thread_name_prefix="test") as pool:
+        settling = pool.submit(settle)
+        ends = [pool.submit(end, first) for first in (0, 1)]
+        settling.result()
+        for done in (one for many in ends for one in many.result()):
+            done.result()
+    assert {job.status for job in store.jobs(limit=200)} == {"completed"}
+
+
+def test_a_job_is_kept_back_until_it_is_handed_over(mine: NewJob) -> None:
+    """Or what its own thread has of it would overtake it."""
+    seen: list[tuple[str, list[str]]] = []
+
+    def add(job: HeldJob) -> None:
+        seen.append((job.job.id, [id for id in "abc" if held.get(id) is not None]))
+
+    held = Held(add)
+    for id in "abc":
+        held.hold(mine(id))
+    held.settle()
+    assert seen == [("a", ["a", "b", "c"]), ("b", ["b", "c"]), ("c", ["c"])]
+    assert held.get("c") is None
+
+
+def test_what_is_added_with_all_of_it_is_not_added_before(mine: NewJob) -> None:
+    added: list[str] = []
+    held = Held(lambda job: added.append(job.job.id))
+    held.hold(mine("whole"))
+    held.hold(mine("part"))
+    done: Future[None] = Future()
+    assert held.end("whole", lambda: done) is done
+    held.settle()
+    assert added == ["part"]
+    assert not held.drop("whole")
+    done.set_exception(StoreError("away"))
+    held.settle()
+    assert added == ["part", "whole"]
+    assert held.end("whole", lambda: done) is None

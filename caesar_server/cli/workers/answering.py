@@ -66,6 +66,9 @@ class Answer(wsgi.Response):  # type: ignore[misc]
     def write(self, arg: bytes) -> None:
         """Send a part of the body, the first one together with the head."""
         if not self.headers_sent:
+            if not isinstance(arg, bytes):
+                # before the head counts as sent: there still is room for an error
+                raise TypeError(f"the app's body holds {type(arg).__name__}, and must hold bytes")
             self._hold()
         super().write(arg)
         # what has no body, or nothing in its first part, still has a head

@@ -144,8 +144,8 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     def _cap_keepalive(self, deadline: float) -> None:
         """Let idle connections go by ``deadline``: the worker is to end."""
-        super()._cap_keepalive(deadline)
-        for connection in self.pending_conns:
+        # copied: threads add to them meanwhile
+        for connection in (*self.keepalived_conns, *self.pending_conns):
             connection.timeout = min(connection.timeout, deadline)
 
     def enqueue_req(self, conn: Any) -> None:
@@ -154,12 +154,16 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     def _serve(self, conn: Any) -> None:
         """Serve the next request of a connection and see to its future; called in a thread."""
-        keep: object = False
+        kept: object = False
+        waits = False
         try:
-            keep = self.handle(conn)
-        finally:
-            if keep is not True or not self._wait_for_more(conn):
-                self.method_queue.defer(self.finish_request, conn, _Done(keep))
+            kept = self.handle(conn)
+            waits = kept is True and self._wait_for_more(conn)
+        except BaseException:  # the thread must live on, and the loop know of the connection
+            kept = False
+            self.log.exception("a connection is closed, for an error of this server")
+        if not waits:
+            self.method_queue.defer(self.finish_request, conn, _Done(kept))
 
     def _wait_for_more(self, conn: Any) -> bool:
         """Let the loop wait for a connection's next request; return False if it must do that.
@@ -172,7 +176,13 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
         conn.set_timeout()
         self.keepalived_conns.append(conn)
         ready = partial(self.on_client_socket_readable, conn)
-        self.poller.register(conn.sock, selectors.EVENT_READ, ready)
+        try:
+            self.poller.register(conn.sock, selectors.EVENT_READ, ready)
+        except Exception:
+            if conn not in self.keepalived_conns:
+                return True  # its time was over already, and the loop has closed it
+            self.keepalived_conns.remove(conn)
+            raise
         # The worker may have been told to end in between, and the loop have looked already.
         self._cap_if_ending()
         return True

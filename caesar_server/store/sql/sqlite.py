@@ -33,9 +33,6 @@ _PAUSE_S = 0.01
 _WRITER_CACHE_KIB = 32 * 1024
 #: Free pages, of 4 KiB, that one step cuts off the file.
 _PAGES_GIVEN_BACK = 250
-#: Pages after which what is in the write-ahead log goes into the file, once each.  With SQLite's
-#: own 1,000, of which a job touches a dozen, most are written for one job.
-_LOG_PAGES = 8000
 #: What the write-ahead log may keep of the disk once it was large.
 _LOG_BYTES = 64 * 1024 * 1024
 
@@ -123,7 +120,6 @@ class SqliteDatabase(Database):
     def _connect_writer(self) -> sqlite3.Connection:
         connection = self.connect()
         connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         return connection
 
     def writing_engine(self) -> Engine:

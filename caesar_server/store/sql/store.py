@@ -22,13 +22,18 @@ from caesar_server.store.owned.base import OwnedStore
 from caesar_server.store.quotas import Quota, Standing
 from caesar_server.store.sql import accounts, queries, steps
 from caesar_server.store.sql.connecting.claim import Claim
-from caesar_server.store.sql.connecting.making import adding, appending, begin_whole
+from caesar_server.store.sql.connecting.making import (
+    adding,
+    appending,
+    begin_adding,
+    begin_whole,
+)
 from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.connecting.writer import ASKED_PART, Step
 from caesar_server.store.sql.database import Database
 from caesar_server.store.sql.leasing import leases
 from caesar_server.store.sql.owned.store import SqlOwned
-from caesar_server.store.sql.rows import is_id, update_values
+from caesar_server.store.sql.rows import is_id, request_body, update_values
 from caesar_server.store.updates import NumberedUpdate
 
 T = TypeVar("T")
@@ -65,7 +70,7 @@ class SqlStore(Store):
         if held:
             self._here().held.hold(job)
             return
-        step = adding(self._database, job, quota=quota)
+        step = adding(self._database, job, request_body(job), quota=quota)
         step.asked = wait
         step.unwatched = None if wait else job.id
         done = self._begin(step)
@@ -376,11 +381,6 @@ class SqlStore(Store):
     def _whole(self, rows: Sequence[RowMapping]) -> list[Job]:
         return self._here().decode_each(queries.whole, rows)
 
-    def _add_unwatched(self, process: Process, job: Job) -> None:
-        step = adding(self._database, job)
-        step.unwatched = job.id
-        process.writer.begin(step)
-
     def _here(self) -> Process:
         """Return what this process holds: what it inherited by a fork is not for use."""
         process = self._process
@@ -390,9 +390,8 @@ class SqlStore(Store):
             if self._closed:
                 raise StoreError("store: it is closed, for the process is about to end")
             if self._process is None or not self._process.is_this:
-                self._process = Process(
-                    self._database, self._retry_s, self._process, self._add_unwatched
-                )
+                begin = partial(begin_adding, self._database)
+                self._process = Process(self._database, self._retry_s, self._process, begin)
             return self._process
 
 

@@ -11,20 +11,27 @@ from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.outcome import advanced, follow_on, outcome_of
 from caesar_server.store.quotas import Quota
 from caesar_server.store.sql import steps
+from caesar_server.store.sql.connecting.held import HeldJob
 from caesar_server.store.sql.connecting.process import Process
 from caesar_server.store.sql.connecting.writer import Step
 from caesar_server.store.sql.database import Database
-from caesar_server.store.sql.rows import checkpoint_body, job_values, record_rows, request_body
+from caesar_server.store.sql.rows import checkpoint_body, job_values, record_rows
 
 
 def adding(
-    database: Database, job: Job, records: Sequence[Record] = (), *, quota: Quota | None = None
+    database: Database,
+    job: Job,
+    body: bytes,
+    records: Sequence[Record] = (),
+    *,
+    quota: Quota | None = None,
 ) -> Step:
     """Return the step that adds a job, as it stands after its ``records``.
 
-    :raises TypeError: if it holds what JSON cannot carry.
+    :param body: its request.
+    :raises TypeError: if an event holds what JSON cannot carry.
     """
-    row, body, rows = job_values(job), request_body(job), record_rows(job.id, records)
+    row, rows = job_values(job), record_rows(job.id, records)
     return Step(
         lambda connection, again: steps.create(
             connection, database, row, body, quota, rows, again=again
@@ -32,6 +39,13 @@ def adding(
         lambda connection: steps.uncreate(connection, row),
         account=None if quota is None else job.account,
     )
+
+
+def begin_adding(database: Database, here: Process, held: HeldJob) -> None:
+    """Begin to add a job that was kept back; nobody waits for that."""
+    step = adding(database, *held)
+    step.unwatched = held.job.id
+    here.writer.begin(step)
 
 
 def begin_whole(
@@ -49,10 +63,10 @@ def begin_whole(
     :return: None if there is no such job, or more to come: nothing was begun.
     :raises TypeError: if something holds what JSON cannot carry.
     """
-    job = here.held.get(job_id)
-    if job is None or not steps.is_whole(job, attempt, records):
+    held = here.held.get(job_id)
+    if held is None or not steps.is_whole(held.job, attempt, records):
         return None
-    step = adding(database, advanced(job, records, None), records)
+    step = adding(database, advanced(held.job, records, None), held.body, records)
     step.asked = asked
     return here.held.end(job_id, lambda: here.writer.begin(step))
 

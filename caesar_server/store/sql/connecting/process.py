@@ -15,11 +15,11 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from caesar_server.store.base import Job, StoreError, UnknownJobError
+from caesar_server.store.base import StoreError, UnknownJobError
 from caesar_server.store.changes import Changes
 from caesar_server.store.owned.base import UnknownOwnedError
 from caesar_server.store.sql.connecting.gate import Gate
-from caesar_server.store.sql.connecting.held import Held
+from caesar_server.store.sql.connecting.held import Held, HeldJob
 from caesar_server.store.sql.connecting.writer import ASKED_PART, Writer
 from caesar_server.store.sql.database import READERS, Database
 from caesar_server.store.unreadable import StoreAwayError, UnreadableRecordError
@@ -41,7 +41,7 @@ class Process:
         database: Database,
         retry_s: float,
         inherited: Process | None,
-        add: Callable[[Process, Job], None],
+        add: Callable[[Process, HeldJob], None],
     ) -> None:
         self._pid = os.getpid()
         # kept: to close a parent's connections from here would disturb them
