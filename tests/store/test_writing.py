@@ -349,6 +349,57 @@ def test_who_waits_for_less_hears_of_it_however_many_stand_before(sqlite: Sqlite
     assert all(isinstance(step.done.exception(0), StoreAwayError) for step in patient)
 
 
+def test_a_step_that_is_tried_alone_keeps_its_place_and_its_transaction(
+    sqlite: SqliteDatabase,
+) -> None:
+    """One of three is refused, so each is tried by itself; then the connection is lost."""
+
+    class Returning(AwayDatabase):
+        tries = 0
+
+        def writing_engine(self) -> Any:
+            self.tries += 1
+            handed_in.wait(WITHIN_S)
+            return super().writing_engine() if self.tries == 1 else sqlite.writing_engine()
+
+        def kind_of(self, error: BaseException) -> Any:
+            return "lost" if isinstance(error, ConnectionError) else "final"
+
+    handed_in, order = threading.Event(), list[str]()
+    transactions: list[Any] = []
+
+    def note(name: str, connection: Any) -> None:
+        order.append(name)
+        transactions.append(connection.get_transaction())
+
+    def refuse(connection: Any, again: bool) -> None:
+        raise RuntimeError("refused")
+
+    def lose_twice(connection: Any, again: bool) -> None:
+        note("lost", connection)
+        if len(order) == 1:
+            writer.begin(late)
+        if len(order) <= 2:
+            raise ConnectionError("lost")
+
+    def doing(name: str) -> Step:
+        return Step(lambda connection, again: note(name, connection), tells=False)
+
+    writer = Writer(Returning(sqlite.path), retry_s=10_000, announce=list, token="")
+    refused, lost = Step(refuse, tells=False), Step(lose_twice, tells=False)
+    last, late = doing("last"), doing("late")
+    for step in (refused, lost, last):
+        writer.begin(step)
+    handed_in.set()
+    with pytest.raises(StoreError):
+        refused.done.result(WITHIN_S)
+    for step in (lost, last, late):
+        step.done.result(WITHIN_S)
+    writer.close()
+    assert order == ["lost", "lost", "lost", "last", "late"]
+    assert len(set(transactions)) == 5
+
+
 def test_more_steps_than_are_done_at_once_are_done_in_their_order(
     sqlite: SqliteDatabase,
 ) -> None:

@@ -11,6 +11,7 @@ from http.client import HTTPConnection
 
 import pytest
 
+from caesar_server.blueprints.research.brainstorm import routes
 from caesar_server.contract import ChoiceFinished, Completed, ContentDelta
 from caesar_server.contract.errors import BackendError, BackendUnavailableError
 from caesar_server.testing import FakeClock, Gate
@@ -358,3 +359,18 @@ def test_a_wrong_body_is_400(serve, body):
     assert refused.status_code == 400
     assert "query" in refused.get_json()["error"]
     assert served.backend.script.runs == 0
+
+
+def test_questions_that_cannot_be_shown_are_not_to_be_asked_for_again(serve, monkeypatch):
+    """The backend has worked for them."""
+    served = make(serve, [{"question": "Which?"}])
+
+    def break_off(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(routes, "told_questions", break_off)
+    refused = served.client.post("/research/brainstorm", json={"query": ""})
+    assert (refused.status_code, refused.headers.get("x-should-retry")) == (400, None)
+    failed = served.client.post("/research/brainstorm", json={"query": "qubits"})
+    assert (failed.status_code, failed.headers.get("x-should-retry")) == (500, "false")
+    assert "secret" not in failed.text

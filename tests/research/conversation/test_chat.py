@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 
+from caesar_server.blueprints.research.chat import routes
 from caesar_server.contract import (
     ChoiceFinished,
     Completed,
@@ -422,3 +423,24 @@ def test_a_chat_outlives_its_process(serve):
     later = serve(store="sqlite")
     assert poll(later, job_id, message["id"]).get_json() == message
     assert len(history(later, job_id)) == 2
+
+
+def test_an_answer_that_cannot_be_shown_is_not_to_be_begun_again(serve, monkeypatch):
+    served = serve()
+    served.stage.steps["follow_up"] = said("It is.")
+    job_id = served.research()
+
+    def break_off(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(routes, "read_message", break_off)
+        path = f"/research/{job_id}/chat"
+        refused = served.client.post(path, json={"content": 5})
+        assert (refused.status_code, refused.headers.get("x-should-retry")) == (400, None)
+        failed = served.client.post(path, json={"content": "Why?"})
+        assert (failed.status_code, failed.headers.get("x-should-retry")) == (500, "false")
+        assert "secret" not in failed.text
+    answer, asked = history(served, job_id)
+    assert asked["content"] == "Why?"
+    assert served.ended(answer["id"]).status == "completed"
