@@ -178,6 +178,10 @@ class DetachedJobs:
         self._watch.announce(job_id)
         return job
 
+    def runs(self, job_id: str) -> bool:
+        """Return whether a run of the job is under way in this process."""
+        return any(run.job.id == job_id for run in self._pool.runs)
+
     @property
     def running(self) -> int:
         """How many jobs run in this process."""

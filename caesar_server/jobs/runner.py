@@ -204,6 +204,10 @@ class Runner:
         self._attached.cancel(job_id)
         return job
 
+    def runs_detached(self, job_id: str) -> bool:
+        """Return whether a run of a detached job is under way in this process."""
+        return self._detached.runs(job_id)
+
     def cancel(self, job_id: str) -> None:
         """Ask an attached run of this process to stop; harmless if there is none."""
         self._attached.cancel(job_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from datetime import datetime
 
@@ -13,12 +14,16 @@ from caesar_server.contract import (
     ChoiceFinished,
     Completed,
     ContentDelta,
+    Context,
     LoopFinished,
     RateLimitedError,
     StatusChanged,
 )
 from caesar_server.settings import ModelRoute
-from caesar_server.testing import FakeClock, Gate
+from caesar_server.testing import FakeClock, Gate, scripted_backend
+from caesar_server.web.services import services_of
+
+WITHIN_S = 60.0
 
 OLD = {"API-Version": "2025-08-08"}
 
@@ -335,6 +340,31 @@ def test_a_deleted_job_is_gone(serve, running) -> None:
     for path in ("", "/events", "/updates", "/http_requests", "/results/r1/content"):
         assert served.client.get(f"/research/{job_id}{path}").status_code == 404
     assert served.client.delete(f"/research/{job_id}").status_code == 404
+    assert served.get("/research")["data"] == []
+
+
+def test_a_run_that_does_not_heed_its_cancel_does_not_hold_its_deletion_up(
+    serve, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(jobs_module, "_END_WITHIN_S", 3600.0)
+    begun, deleted = threading.Event(), threading.Event()
+    ended = threading.Event()
+
+    def stick(context: Context) -> ContentDelta:
+        begun.set()
+        assert deleted.wait(WITHIN_S)
+        return ContentDelta("too late")
+
+    backend = scripted_backend([stick, ChoiceFinished(), Completed()], heeds_cancel=False)
+    served = serve(backend)
+    monkeypatch.setattr(services_of(served.app).runner._detached._pool, "_on_end", ended.set)
+    job_id = served.create()
+    assert begun.wait(WITHIN_S)
+    response = served.client.delete(f"/research/{job_id}")
+    assert response.json == {"id": job_id, "deleted": True}
+    deleted.set()
+    assert ended.wait(WITHIN_S)
+    assert backend.script.closed == 1
     assert served.get("/research")["data"] == []
 
 
