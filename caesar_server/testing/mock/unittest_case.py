@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
+from unittest import TestCase
 
 from caesar_server.testing.mock.caesar_mock import CaesarMock
 from caesar_server.testing.mock.naming import LONGEST_SLUG, scope_name
 from caesar_server.testing.mock.server import MockServer, mock_server
+
+
+class _MadeBy:
+    """What stands in the place of an attribute until a method has made it."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        method = self._method
+        raise AttributeError(f"a {method} of your own begins with super().{method}()")
 
 
 class CaesarMockMixin:
@@ -27,9 +39,18 @@ class CaesarMockMixin:
     #: What :func:`mock_server` is given.
     caesar_mock_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     #: The server of the class.
-    caesar_mock_server: ClassVar[MockServer]
+    caesar_mock_server: ClassVar[MockServer] = _MadeBy("setUpClass")  # type: ignore[assignment]
     #: The mock of the test.
-    caesar_mock: CaesarMock
+    caesar_mock: CaesarMock = _MadeBy("setUp")  # type: ignore[assignment]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        order = cls.__mro__
+        if TestCase in order[: order.index(CaesarMockMixin)]:
+            # whose setUp calls no other: there would be no mock, and nothing to say why
+            raise TypeError(
+                f"CaesarMockMixin stands before TestCase among the bases of {cls.__name__}"
+            )
 
     @classmethod
     def setUpClass(cls) -> None:

@@ -7,6 +7,8 @@ import json
 import unittest
 import urllib.request
 
+import pytest
+
 from caesar_server.testing import CaesarMockMixin
 
 
@@ -80,3 +82,36 @@ def test_a_test_may_be_called_anything():
 def test_what_the_test_cannot_see_is_an_error_at_its_end():
     result = run(Careless)
     assert "says when, but not what" in words(result)
+
+
+class Forgetful(CaesarMockMixin, unittest.TestCase):
+    __test__ = False
+
+    def setUp(self):
+        """Make no mock."""
+
+    def test_it(self):
+        ask(self.caesar_mock)
+
+
+class ForgetfulClass(CaesarMockMixin, unittest.TestCase):
+    __test__ = False
+
+    @classmethod
+    def setUpClass(cls):
+        """Start no server."""
+
+    def test_it(self):
+        ask(self.caesar_mock)
+
+
+def test_a_set_up_that_forgets_the_mock_is_told_what_to_call():
+    assert "a setUp of your own begins with super().setUp()" in words(run(Forgetful))
+    assert "a setUpClass of your own begins with super().setUpClass()" in words(run(ForgetfulClass))
+    assert not hasattr(Forgetful("test_it"), "caesar_mock")
+
+
+@pytest.mark.parametrize("case", [unittest.TestCase, unittest.IsolatedAsyncioTestCase])
+def test_the_wrong_order_of_bases_is_refused(case):
+    with pytest.raises(TypeError, match="stands before TestCase among the bases of Late"):
+        type("Late", (case, CaesarMockMixin), {})
