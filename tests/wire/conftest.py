@@ -310,10 +310,16 @@ def gunicorn(request: pytest.FixtureRequest) -> Host:
     return found
 
 
+#: Of answers that flood whoever does not read them: the client ends them, and no limit.
+_ENDLESS = 1024**4
+
+
 @pytest.fixture(scope="session")
 def impatient(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """The same with little patience for clients that do nothing."""
-    with _served(serve, _folder(tmp_path_factory, write_timeout_s=0.5)) as host:
+    with _served(
+        serve, _folder(tmp_path_factory, write_timeout_s=0.5, max_answer_chars=_ENDLESS)
+    ) as host:
         yield host
 
 

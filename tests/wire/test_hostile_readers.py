@@ -110,7 +110,7 @@ def test_a_stalled_reader_is_told_of_the_deadline_when_it_reads_on(post):
             made.append(1)
             yield ContentDelta(BIG)
 
-    settings = Settings(default_backend="flood", request_timeout_s=2.0)
+    settings = Settings(default_backend="flood", request_timeout_s=2.0, max_answer_chars=1024**4)
     backend = scripted_backend(flood)
     app = create_app(settings, Registry.of({"flood": backend}, settings))
     with (
