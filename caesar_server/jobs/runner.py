@@ -6,7 +6,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Generator
-from dataclasses import replace
+
+import msgspec
 
 from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded
@@ -115,7 +116,7 @@ class Runner:
         resolved = self._registry.resolve(model)
         named = request
         if request.model != resolved.model:
-            named = replace(request, model=resolved.model)
+            named = msgspec.structs.replace(request, model=resolved.model)
         able = resolved.backend.capabilities
         if self._files is not None and is_inlined(named, able):
             # tried, so that it can be refused; done anew when it runs, since the job is to show

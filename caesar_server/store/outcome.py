@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from caesar_server.contract.events import (
+    ChoiceFinished,
     Completed,
     ContentDelta,
     Failed,
     LoopFinished,
+    Started,
     Status,
     StatusChanged,
+    UsageCounted,
 )
 from caesar_server.store.base import Job, Record
 from caesar_server.store.checkpoints import Checkpoint
 
 #: Numbers of loops are kept up to this one, which every database can hold.
 MOST_LOOPS = 2**31 - 1
+
+
+#: Events that change nothing of their job.
+_NO_CHANGE = frozenset({ChoiceFinished, ContentDelta, Started, UsageCounted})
 
 
 class Outcome(NamedTuple):
@@ -48,7 +55,7 @@ def outcome_of(records: Sequence[Record]) -> Outcome:
     loops = 0
     for record in records:
         event = record.event
-        if type(event) is ContentDelta:  # what nearly all of them are
+        if type(event) in _NO_CHANGE:  # what nearly all of them are
             continue
         if isinstance(event, StatusChanged):
             status = event.status
