@@ -44,10 +44,12 @@ from caesar_server.contract.events import (
 from caesar_server.contract.generation import choice_events, split_words
 from caesar_server.contract.options import OptionsError, OptionsReader, option
 from caesar_server.contract.request import (
+    Audio,
     BrainstormRequest,
     ChatRequest,
     CompletionRequest,
     FollowUpRequest,
+    Image,
     Message,
     Part,
     Request,
@@ -60,6 +62,7 @@ from caesar_server.contract.text import IncrementalUtf8, StopHoldback, WholeChar
 
 __all__ = [
     "CONTRACT_VERSION",
+    "Audio",
     "Backend",
     "BackendError",
     "BackendTimeoutError",
@@ -80,6 +83,7 @@ __all__ = [
     "Failed",
     "FollowUpRequest",
     "Health",
+    "Image",
     "IncrementalUtf8",
     "InvalidRequestError",
     "LogprobToken",

@@ -20,10 +20,10 @@ class Capabilities:
     """What a backend can do.  The server refuses or adapts what it cannot.
 
     A parameter whose silent loss would give wrong data (``n``, ``logprobs``, ``echo``, ``suffix``,
-    ``best_of``, token prompts) is answered with a 400 unless the flag is set; one that is in
-    ``ignores`` is accepted without effect.  The others (``max_tokens``, ``temperature``, ``top_p``,
-    ``stop``, ``seed``, penalties, ``logit_bias``) are always accepted; their flags tell the
-    conformance suite that the backend honours them.
+    ``best_of``, token prompts, images, audio) is answered with a 400 unless the flag is set; one
+    that is in ``ignores`` is accepted without effect.  The others (``max_tokens``, ``temperature``,
+    ``top_p``, ``stop``, ``seed``, penalties, ``logit_bias``) are always accepted; their flags tell
+    the conformance suite that the backend honours them.
 
     :param accepts: the request types that ``run`` takes; the server turns others into one of them.
     :param prompts: whether one request may have several prompts.
@@ -39,6 +39,8 @@ class Capabilities:
     :param usage: counts tokens itself (:class:`~caesar_server.contract.UsageCounted`); otherwise
         the server counts words.
     :param files: reads ``context.files``.
+    :param images: takes chats with images; one whose models differ in that refuses them itself.
+    :param audio: takes chats with recorded sound, likewise.
     :param citations: emits ``ResultFound`` with citation indices.
     :param durable: can go on from its own checkpoint in another process.
     :param cpu_bound: keeps a core busy while it runs.
@@ -60,6 +62,8 @@ class Capabilities:
     seed: bool = False
     usage: bool = False
     files: bool = False
+    images: bool = False
+    audio: bool = False
     citations: bool = False
     durable: bool = False
     cpu_bound: bool = False

@@ -104,17 +104,44 @@ class CompletionRequest(codec.Value, frozen=True, kw_only=True):
         return len(self.prompts) * self.sampling.n
 
 
+class Image(codec.Value, frozen=True, kw_only=True):
+    """An image in a chat, for a backend whose capabilities say ``images``.
+
+    It may be megabytes: keep it out of log lines and of the messages of errors.
+
+    :param url: an ``http:``, ``https:`` or ``data:`` URL, as the caller wrote it; the
+        server fetches nothing.
+    :param detail: how closely to look.
+    """
+
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class Audio(codec.Value, frozen=True, kw_only=True):
+    """Recorded sound in a chat, for a backend whose capabilities say ``audio``; may be large, too.
+
+    :param data: the file's bytes as base64.
+    """
+
+    data: str
+    format: Literal["wav", "mp3"]
+
+
 class Part(codec.Value, frozen=True, kw_only=True):
-    """A piece of a message: text, or a stored file by its id; one of the two is set.
+    """A piece of a message: text, a stored file by its id, an image or audio; one of them is set.
 
     :param text: the piece's text.
     :param file_id: the id that the upload returned (see ``context.files``).
     :param filename: the file's name as the caller gave it.
+    :param image: in messages of the user alone, as is ``audio``.
     """
 
     text: str | None = None
     file_id: str | None = None
     filename: str | None = None
+    image: Image | None = None
+    audio: Audio | None = None
 
 
 class Message(codec.Value, frozen=True, kw_only=True):
@@ -160,6 +187,18 @@ class ChatRequest(codec.Value, frozen=True, kw_only=True):
     def choices(self) -> int:
         """The number of choices, ``n``."""
         return self.sampling.n
+
+    @property
+    def media(self) -> tuple[tuple[str, Part], ...]:
+        """The parts that are images or audio, each with its place: ``messages[0].content[1]``."""
+        return tuple(
+            [
+                (f"messages[{index}].content[{place}]", part)
+                for index, message in enumerate(self.messages)
+                for place, part in enumerate(message.parts)
+                if part.image is not None or part.audio is not None
+            ]
+        )
 
 
 class ResearchRequest(codec.Value, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from caesar_server.contract.request import (
     Source,
 )
 from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
+from caesar_server.jobs.media import check_media
 
 #: Into what a request may be turned, the best first.
 _ORDER: Mapping[str, tuple[RequestKind, ...]] = {
@@ -58,6 +59,7 @@ def fit(request: Request, capabilities: Capabilities, backend: str) -> Request:
     """
     kind = _target(request, capabilities, backend)
     _check_files(request, kind, capabilities, backend)
+    check_media(request, capabilities, backend)
     carried = _CARRIES.get(kind, frozenset())
 
     def able(name: str) -> bool:

@@ -77,6 +77,8 @@ class MockBackend(Backend):
         stop=True,
         seed=True,
         usage=True,
+        images=True,
+        audio=True,
         citations=True,
         channels=frozenset({"content", "transformed"}),
         # rules see their ids; nothing is read

@@ -34,6 +34,8 @@ PERMISSIVE: Mapping[str, Any] = MappingProxyType(
         "seed": True,
         "usage": True,
         "files": True,
+        "images": True,
+        "audio": True,
         "citations": True,
         "channels": frozenset({"content", "transformed", "reasoning"}),
     }

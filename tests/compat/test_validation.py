@@ -310,7 +310,7 @@ def test_unknown_fields_are_refused_further_in_too(make_client, body, param):
 @pytest.mark.parametrize(
     "part",
     [
-        {"type": "image_url", "image_url": {"url": "x"}},
+        {"type": "video_url", "video_url": {"url": "x"}},
         {"type": "refusal", "refusal": "no"},
         {"type": ["text"], "x": 1},
     ],
@@ -528,7 +528,7 @@ def test_text_that_has_no_utf8_form_is_answered_with_text_that_has(make_client):
         ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text"),
         (
-            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+            [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}],
             "messages[0].content[0].type",
         ),
         (

@@ -91,6 +91,16 @@ class Attempts:
                 param="model",
                 code="model_not_found",
             )
+        if isinstance(request, ChatRequest) and (media := request.media):
+            found = [server for server in found if server.options.passes_chats]
+            if not found:
+                place = media[0][0]
+                raise InvalidRequestError(
+                    f"{place}: the upstream servers of this model are asked for completions or "
+                    "research, which have no images and no audio; leave this part out",
+                    param=place,
+                    code="unsupported_parameter",
+                )
         return found
 
     def _groups(self, candidates: Sequence[Server]) -> Iterator[list[Server]]:

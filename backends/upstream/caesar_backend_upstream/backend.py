@@ -59,6 +59,8 @@ class UpstreamBackend(Backend):
         stop=True,
         seed=True,
         usage=True,
+        images=True,
+        audio=True,
         channels=frozenset({"content", "reasoning"}),
     )
     options_schema = UpstreamOptions
@@ -66,9 +68,12 @@ class UpstreamBackend(Backend):
 
     def __init__(self, options: UpstreamOptions | None = None) -> None:
         super().__init__(options)
-        if any(server.endpoint == "native" for server in self.options.servers.values()):
-            # Research jobs name their sources; "[1]" in the text of another server means nothing.
-            self.capabilities = replace(type(self).capabilities, citations=True)  # type: ignore[misc]
+        servers = self.options.servers.values()
+        # Research jobs name their sources; "[1]" in the text of another server means nothing.
+        citations = any(server.endpoint == "native" for server in servers)
+        media = not servers or any(server.passes_chats for server in servers)
+        able = replace(type(self).capabilities, citations=citations, images=media, audio=media)
+        self.capabilities = able  # type: ignore[misc]
         self._open: _Open | None = None
 
     def open(self) -> None:

@@ -116,6 +116,11 @@ class ServerOptions:
         maximum=60,
     )
 
+    @property
+    def passes_chats(self) -> bool:
+        """Whether chats stay chats; a transcript and a research job have no place for images."""
+        return self.endpoint in ("same", "chat")
+
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamOptions:

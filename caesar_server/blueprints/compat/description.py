@@ -187,7 +187,7 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "create_chat_completion": Operation(
         summary="Answer a chat",
-        description=_COMMON_NOTES.format(refused="`n` and `logprobs`"),
+        description=_COMMON_NOTES.format(refused="`n`, `logprobs`, images and audio"),
         body="ChatCompletionRequest",
         body_examples={
             "plain": {

@@ -82,12 +82,64 @@ FILE_PART: Json = {
         },
     },
 }
+_IMAGE_PART: Json = {
+    "type": "object",
+    "description": "An image, for a backend that takes images.",
+    "required": ["type", "image_url"],
+    "properties": {
+        "type": {"type": "string", "const": "image_url"},
+        "image_url": {
+            "type": "object",
+            "required": ["url"],
+            "properties": {
+                "url": {
+                    "type": "string",
+                    # JSON Schema's patterns have no switch for upper and lower case
+                    "pattern": "^([hH][tT][tT][pP][sS]?://|[dD][aA][tT][aA]:)",
+                    "description": "Where it is, or itself as a `data:` URL.",
+                },
+                "detail": {
+                    "type": ["string", "null"],
+                    "enum": ["auto", "low", "high", None],
+                    "description": "How closely to look.",
+                },
+            },
+        },
+    },
+}
+_AUDIO_PART: Json = {
+    "type": "object",
+    "description": "Recorded sound, for a backend that takes audio.",
+    "required": ["type", "input_audio"],
+    "properties": {
+        "type": {"type": "string", "const": "input_audio"},
+        "input_audio": {
+            "type": "object",
+            "required": ["data", "format"],
+            "properties": {
+                "data": {
+                    "type": "string",
+                    "minLength": 1,
+                    "pattern": "^([A-Za-z0-9+/]{4})*"
+                    "([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$",
+                    "contentEncoding": "base64",
+                },
+                "format": {"type": "string", "enum": ["wav", "mp3"]},
+            },
+        },
+    },
+}
 _TEXT: Json = {"type": "string"}
 _PARTS: Json = {
     "type": "array",
     "items": {"oneOf": [_TEXT_PART, FILE_PART]},
     "minItems": 1,
     "description": "Parts: texts and files.",
+}
+_USER_PARTS: Json = {
+    **_PARTS,
+    "items": {"oneOf": [_TEXT_PART, FILE_PART, _IMAGE_PART, _AUDIO_PART]},
+    "description": "Parts: texts, files, images and audio.",
 }
 _SAID_PARTS: Json = {
     **_PARTS,
@@ -117,10 +169,11 @@ MESSAGE: Json = {
     "oneOf": [
         _message(
             "What the answer must heed.",
-            ("system", "developer", "user"),
+            ("system", "developer"),
             *(_TEXT, _PARTS),
             required=("role", "content"),
         ),
+        _message("What is asked.", ("user",), _TEXT, _USER_PARTS, required=("role", "content")),
         _message(_SAID, ("assistant",), _TEXT, _SAID_PARTS, _NULL, required=("role",)),
         _message(_SAID, ("tool", "function"), _TEXT, _PARTS, _NULL, required=("role",)),
     ]

@@ -1,13 +1,15 @@
-"""Chat messages: roles, text parts and file parts."""
+"""Chat messages: roles, and parts that are text, files, images or audio."""
 
 from __future__ import annotations
 
+import binascii
+from collections.abc import Mapping
 from typing import Any
 
 from marshmallow import ValidationError, fields
 
 from caesar_server.blueprints.compat import json_schemas
-from caesar_server.contract.request import Message, Part
+from caesar_server.contract.request import Audio, Image, Message, Part
 from caesar_server.web.fields import shown, wrong
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -19,9 +21,17 @@ MESSAGE_MEMBERS = frozenset(
         *("tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"),
     }
 )
-PART_MEMBERS = frozenset({"type", "text", "file", "refusal"})
 _FILE_KEYS = ("file_id", "fileData", "file_data")
-FILE_MEMBERS = frozenset({*_FILE_KEYS, "filename"})
+#: The members of a part that are objects, and what these have.
+NESTED_MEMBERS: Mapping[str, frozenset[str]] = {
+    "file": frozenset({*_FILE_KEYS, "filename"}),
+    "image_url": frozenset({"url", "detail"}),
+    "input_audio": frozenset({"data", "format"}),
+}
+PART_MEMBERS = frozenset({"type", "text", "refusal", *NESTED_MEMBERS})
+DETAILS = ("auto", "low", "high")
+AUDIO_FORMATS = ("wav", "mp3")
+_URL_STARTS = ("http://", "https://", "data:")
 #: Far more than an id has; base64 has more.
 _MAX_ID_CHARS = 128
 
@@ -80,7 +90,12 @@ def _read_part(part: Any, role: str) -> Part:
         return Part(text=text)
     if kind == "file":
         return _file_part(part.get("file"))
-    raise ValidationError({"type": [f"expected 'text' or 'file', got {shown(kind)}"]})
+    if role == "user" and kind == "image_url":
+        return _image_part(part.get(kind))
+    if role == "user" and kind == "input_audio":
+        return _audio_part(part.get(kind))
+    known = "'text', 'image_url', 'input_audio'" if role == "user" else "'text'"
+    raise ValidationError({"type": [f"expected {known} or 'file', got {shown(kind)}"]})
 
 
 def _file_part(file: Any) -> Part:
@@ -110,3 +125,41 @@ def _file_part(file: Any) -> Part:
     if filename is not None and not isinstance(filename, str):
         raise ValidationError({"file": {"filename": wrong("a string", filename).messages}})
     return Part(file_id=file_id, filename=filename)
+
+
+def _image_part(image: Any) -> Part:
+    if not isinstance(image, dict):
+        raise ValidationError({"image_url": _unlike("an object with url", image)})
+    url, detail = image.get("url"), image.get("detail")
+    if not isinstance(url, str) or not url[:8].lower().startswith(_URL_STARTS):
+        expected = "a URL that begins with http://, https:// or data:"
+        raise ValidationError({"image_url": {"url": _unlike(expected, url)}})
+    if detail is not None and detail not in DETAILS:
+        problem = wrong(f"one of {', '.join(DETAILS)}", detail)
+        raise ValidationError({"image_url": {"detail": problem.messages}})
+    return Part(image=Image(url=url, detail=detail))
+
+
+def _audio_part(audio: Any) -> Part:
+    if not isinstance(audio, dict):
+        raise ValidationError({"input_audio": _unlike("an object with data and format", audio)})
+    data, kind = audio.get("data"), audio.get("format")
+    if not isinstance(data, str) or not _is_base64(data):
+        raise ValidationError({"input_audio": {"data": _unlike("bytes as base64", data)}})
+    if kind not in AUDIO_FORMATS:
+        problem = wrong(f"one of {', '.join(AUDIO_FORMATS)}", kind)
+        raise ValidationError({"input_audio": {"format": problem.messages}})
+    return Part(audio=Audio(data=data, format=kind))
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(binascii.a2b_base64(text, strict_mode=True))
+    except ValueError:  # also of characters beyond ASCII
+        return False
+
+
+def _unlike(expected: str, value: Any) -> list[str]:
+    """Return what is wrong, without a text that may be somebody's picture."""
+    got = f"a text of {len(value)} characters" if isinstance(value, str) else shown(value)
+    return [f"expected {expected}, got {got}"]

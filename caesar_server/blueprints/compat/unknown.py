@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from caesar_server.blueprints.compat.messages import (
-    FILE_MEMBERS,
     MESSAGE_MEMBERS,
+    NESTED_MEMBERS,
     PART_MEMBERS,
 )
 from caesar_server.blueprints.compat.nested_schemas import StreamOptionsSchema
 from caesar_server.web.errors import printable
 
 _MAX_CHARS = 200
-_PART_TYPES = ("text", "file", "refusal")
+_PART_TYPES = ("text", "refusal", *NESTED_MEMBERS)
 _STREAM_OPTIONS_MEMBERS = frozenset(StreamOptionsSchema().fields)
 
 
@@ -42,8 +42,9 @@ def _in_message(message: Any) -> Iterator[str]:
             continue  # of a kind that is refused as such
         for name in _beyond(part, PART_MEMBERS):
             yield f"content[{index}].{name}"
-        for name in _beyond(part.get("file"), FILE_MEMBERS):
-            yield f"content[{index}].file.{name}"
+        for kind, members in NESTED_MEMBERS.items():
+            for name in _beyond(part.get(kind), members):
+                yield f"content[{index}].{kind}.{name}"
 
 
 def _beyond(value: Any, known: Collection[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from caesar_server.contract.request import (
 )
 from caesar_server.jobs.files.decoding import UndecodableError, decoded
 from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
+from caesar_server.jobs.media import check_media
 
 
 class _File(Protocol):
@@ -80,8 +81,10 @@ def inlined(
     :param backend: its name, for messages.
     :param read: returns all bytes of one.
     :raises InvalidRequestError: if one of them is no text, or they are larger than
-        :data:`MAX_BYTES` together.
+        :data:`MAX_BYTES` together; or for images and audio that the backend does not take.
     """
+    # afterwards the parts are in other places than those that the caller knows
+    check_media(request, capabilities, backend)
     param = "files" if isinstance(request, ResearchRequest) else "messages"
     _check(files, backend, param)
     text = "\n\n".join(
@@ -155,7 +158,7 @@ def _named(message: Message, names: Mapping[str, str]) -> Message:
     if not ids:
         return message
     parts = tuple(part for part in message.parts if part.file_id is None)
-    if not any((part.text or "").strip() for part in parts):
+    if not any((part.text or "").strip() or part.image or part.audio for part in parts):
         parts = tuple(Part(text=f"File {names.get(file_id, file_id)!r}") for file_id in ids)
     return replace(message, parts=parts)
 

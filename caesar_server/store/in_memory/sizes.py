@@ -12,8 +12,10 @@ from caesar_server.contract.events import (
     UsageCounted,
 )
 from caesar_server.contract.request import (
+    Audio,
     ChatRequest,
     CompletionRequest,
+    Image,
     Message,
     Part,
     ResearchParameters,
@@ -33,7 +35,9 @@ _LARGE_FIELDS: Mapping[type, Callable[[object], Sequence[object]]] = {
         "messages", "sampling", "parameters", "tools", "tool_choice", "user", "extra"
     ),
     Message: attrgetter("parts", "name", "extra"),
-    Part: attrgetter("text", "file_id", "filename"),
+    Part: attrgetter("text", "file_id", "filename", "image", "audio"),
+    Image: attrgetter("url", "detail"),
+    Audio: attrgetter("data", "format"),
     Sampling: attrgetter("logit_bias", "stop"),
     ResearchParameters: attrgetter("system_prompt", "excluded_domains", "collection_ids"),
 }

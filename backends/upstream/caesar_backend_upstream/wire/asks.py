@@ -218,12 +218,22 @@ def _message(message: Message) -> dict[str, Any]:
     if any(part.file_id is not None for part in message.parts):
         raise InvalidRequestError("messages: upstream cannot pass files on", param="messages")
     content: Any = None
-    if len(message.parts) == 1:
+    if len(message.parts) == 1 and message.parts[0].text is not None:
         content = message.parts[0].text
     elif message.parts:
-        content = [{"type": "text", "text": part.text} for part in message.parts]
+        content = [_part(part) for part in message.parts]
     body = {**message.extra, "role": message.role, "content": content}
     return body if message.name is None else {**body, "name": message.name}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if (image := part.image) is not None:
+        detail = {} if image.detail is None else {"detail": image.detail}
+        return {"type": "image_url", "image_url": {"url": image.url, **detail}}
+    if (audio := part.audio) is not None:
+        sound = {"data": audio.data, "format": audio.format}
+        return {"type": "input_audio", "input_audio": sound}
+    return {"type": "text", "text": part.text}
 
 
 def metadata_of(parameters: ResearchParameters) -> dict[str, Any]:

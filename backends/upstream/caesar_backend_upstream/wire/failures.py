@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from caesar_server.contract import BackendError, ErrorInfo
 
 _LONGEST_MESSAGE = 2000
 _LONGEST_WORD = 100
+_DATA_URL = re.compile(r"data:[^\s\"'<>]{30,}", re.IGNORECASE)
 
 
 class UpstreamFailure(BackendError):
@@ -231,7 +233,8 @@ def _number(text: str | None) -> float | None:
 def _words(text: object, scrubber: Scrubber) -> str | None:
     if not isinstance(text, str) or not text.strip():
         return None
-    return scrubber.scrub(text)[:_LONGEST_MESSAGE]
+    # some servers repeat what they could not read, and the message may be logged
+    return _DATA_URL.sub("data:...", scrubber.scrub(text))[:_LONGEST_MESSAGE]
 
 
 def _word(text: object, scrubber: Scrubber) -> str | None:
