@@ -68,6 +68,8 @@ class Good(Backend):
         usage=True,
         citations=True,
         files=True,
+        images=True,
+        audio=True,
         durable=True,
         channels=frozenset({"content", "transformed"}),
         cancel_deadline_s=20.0,
@@ -933,6 +935,30 @@ class ExpectsText(Good):
     def read(self, context: Context) -> None:
         for file in context.files.values():
             file.path.read_text("utf-8")
+
+
+# --- images and audio ----------------------------------------------------------------------------
+
+
+class SplitsEachPart(Good):
+    """Takes every part for text, but files."""
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        for message in getattr(request, "messages", ()):
+            for part in message.parts:
+                if part.file_id is None:
+                    part.text.split()
+        yield from super().run(request, context)
+
+
+@breach("media.taken", "in a chat with an image: run() raised AttributeError")
+class ExpectsTextBesideImages(SplitsEachPart):
+    pass
+
+
+@breach("media.taken", "in a chat with audio: run() raised AttributeError")
+class ExpectsTextBesideAudio(SplitsEachPart):
+    capabilities = replace(Good.capabilities, images=False)
 
 
 # --- durable -------------------------------------------------------------------------------------
