@@ -70,7 +70,8 @@ def is_list(path: str) -> bool:
 
 def is_poll(path: str, job_id: str) -> bool:
     """Return whether a GET of this path asks how the job stands, and for nothing else."""
-    return path.endswith(f"/{job_id}") and _POLLED.fullmatch(path) is not None
+    # a UUID is the same in capitals
+    return path.lower().endswith(f"/{job_id}") and _POLLED.fullmatch(path) is not None
 
 
 def asks_stream(method: str, path: str, headers: Mapping[str, str], query: str) -> bool:

@@ -86,6 +86,35 @@ def test_several_parts_and_collections_reach_it(served: Any) -> None:
     )
 
 
+def test_ids_in_capitals_are_the_same(served: Any) -> None:
+    collection = served.collection()
+    one = served.upload(b"one", collection_id=collection.upper())
+    assert one["collection_id"] == collection
+    path = f"{FILES}/{one['id'].upper()}"
+    assert served.client.get(path).json == one
+    assert served.client.get(f"{path}/content").data == b"one"
+    listed = served.client.get(f"{FILES}?collection_id={collection.upper()}").json
+    assert [file["id"] for file in listed["data"]] == [one["id"]]
+
+    asked = ask(
+        served,
+        file_part("file_id", one["id"].upper()),
+        metadata={"collection_ids": [collection.upper()]},
+    )
+    assert text_of(asked) == f"a.txt (text/plain): one\ncollection {collection}: one\nend"
+    ids = {"files": [one["id"].upper(), one["id"]], "collection_ids": [collection.upper()]}
+    begun = served.client.post("/research", json={"query": "q", **ids})
+    assert begun.status_code == 200, begun.text
+    stored = served.services.store.job(begun.json["id"]).request
+    assert stored.file_ids == (one["id"],)
+    assert stored.parameters.collection_ids == (collection,)
+
+    for path in (f"{FILES}/{one['id']}", f"/research/collections/{collection}"):
+        parent, _, id_ = path.rpartition("/")
+        deleted = served.client.delete(f"{parent}/{id_.upper()}")
+        assert (deleted.status_code, deleted.json) == (200, {"id": id_, "deleted": True})
+
+
 def test_collections_reach_it_with_a_prompt_too(served: Any) -> None:
     collection = served.collection()
     served.upload(b"one", collection_id=collection)

@@ -11,6 +11,7 @@ from marshmallow import ValidationError, fields
 from caesar_server.blueprints.compat import json_schemas
 from caesar_server.contract.request import Audio, Image, Message, Part
 from caesar_server.web.fields import shown, wrong
+from caesar_server.web.fields.ids import plain_id
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -124,7 +125,7 @@ def _file_part(file: Any) -> Part:
         )
     if filename is not None and not isinstance(filename, str):
         raise ValidationError({"file": {"filename": wrong("a string", filename).messages}})
-    return Part(file_id=file_id, filename=filename)
+    return Part(file_id=plain_id(file_id), filename=filename)
 
 
 def _image_part(image: Any) -> Part:

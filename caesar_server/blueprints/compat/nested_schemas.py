@@ -11,6 +11,7 @@ from caesar_server.web.fields import (
     MAX_ITEMS,
     Array,
     Boolean,
+    Id,
     Integer,
     ModelName,
     NullIsAbsent,
@@ -86,7 +87,7 @@ class MetadataSchema(NullIsAbsent):
     )
     model = ModelName(metadata=means("Which model writes the answer."))
     collection_ids = Array(
-        Text(min_length=1),
+        Id(),
         max_items=MAX_ITEMS,
         metadata=means("Collections whose files to ground the answer on."),
     )

@@ -19,6 +19,7 @@ from caesar_server.store.owned.base import (
 )
 from caesar_server.web.access.auth import caller
 from caesar_server.web.errors import printable
+from caesar_server.web.fields.ids import plain_id
 from caesar_server.web.incoming import sole_values
 from caesar_server.web.pagination import page_object, page_of
 from caesar_server.web.services import Services, services
@@ -50,7 +51,8 @@ def list_research_files() -> Response:
     """``GET /research/files``: the caller's files, the newest first."""
     parts, account = services(), caller().account
     page = page_of(request.args)
-    collection_id = sole_values(request.args, "collection_id").get("collection_id") or None
+    given = sole_values(request.args, "collection_id").get("collection_id")
+    collection_id = plain_id(given) if given else None
     files = parts.store.owned.files(
         account, collection_id=collection_id, offset=page.offset, limit=page.limit + 1
     )

@@ -12,6 +12,7 @@ from caesar_server.blueprints.research.brainstorm import routes as brainstorm
 from caesar_server.blueprints.research.chat import routes as chat
 from caesar_server.blueprints.research.found import VIEWS
 from caesar_server.blueprints.research.rendering.views import Views
+from caesar_server.web.framework.converters import IdConverter
 
 
 def create_blueprint() -> Blueprint:
@@ -37,10 +38,9 @@ def create_blueprint() -> Blueprint:
     return blueprint
 
 
-class _JobIdConverter(BaseConverter):
+class _JobIdConverter(IdConverter):
     """Any word but those that are paths of their own, whose methods are theirs alone."""
 
-    part_isolating = True
     regex = "(?!(?:brainstorm|collections|files)$)[^/]+"
 
 

@@ -24,6 +24,7 @@ from caesar_server.web.fields import (
     MAX_ITEMS,
     Array,
     Boolean,
+    Id,
     Integer,
     ModelName,
     NullIsAbsent,
@@ -77,7 +78,7 @@ def _query() -> Text:
 
 
 def _files(text: str) -> Array:
-    return Array(Text(min_length=1), max_items=MAX_ITEMS, metadata=means(text))
+    return Array(Id(), max_items=MAX_ITEMS, metadata=means(text))
 
 
 def _excluded_domains() -> Array:
@@ -176,9 +177,7 @@ class ResearchSchema(AgentResearchSchema):
         )
     )
     model = ModelName(metadata=means("Which model writes the answer."))
-    brainstorm_session_id = Text(
-        min_length=1, metadata=means("The session whose questions `answers` answers.")
-    )
+    brainstorm_session_id = Id(metadata=means("The session whose questions `answers` answers."))
     answers = Array(
         fields.Nested(AnswerSchema),
         max_items=MAX_ITEMS,

@@ -35,12 +35,14 @@ from caesar_server.settings import LoadedSettings
 from caesar_server.store.base import Job, Store, UnknownJobError
 from caesar_server.store.blobs.opening import open_blobs
 from caesar_server.store.opening import kept_jobs
+from caesar_server.web.fields.ids import plain_id
 
 _STATUSES = get_args(Status)
 _ENDED = ("completed", "failed")
 _DAY_S = 24 * 60 * 60
 #: So many records are read, and so many jobs are removed, in one step.
 _AT_ONCE = 1000
+_JOB_ID = click.types.FuncParamType(plain_id)
 
 
 def _finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -71,7 +73,9 @@ def jobs() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many jobs."
 )
-@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@click.option(
+    "--before", type=_JOB_ID, metavar="ID", help="Only jobs older than this one: the next page."
+)
 @store_option
 @config_option
 @json_option
@@ -112,7 +116,7 @@ def list_jobs(
 
 
 @jobs.command(short_help="Print a job and its events.")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", type=_JOB_ID, metavar="ID")
 @click.option("--events", is_flag=True, help="Also print the stored events.")
 @store_option
 @config_option
@@ -136,7 +140,7 @@ def show(job_id: str, events: bool, store: str | None, config: Path | None, as_j
 
 
 @jobs.command(short_help="Cancel jobs.")
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("job_ids", type=_JOB_ID, metavar="ID...", nargs=-1, required=True)
 @store_option
 @config_option
 def cancel(job_ids: tuple[str, ...], store: str | None, config: Path | None) -> None:

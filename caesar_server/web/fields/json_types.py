@@ -14,6 +14,7 @@ from typing import Any
 from marshmallow import ValidationError, fields
 
 from caesar_server.web.fields import json_schemas
+from caesar_server.web.fields.ids import plain_id
 from caesar_server.web.fields.problems import wrong, wrong_type
 
 #: The most entries of a list of ids, domains and the like.
@@ -136,6 +137,16 @@ class Text(fields.String):
         if self.visible and not _VISIBLE.search(value):
             raise wrong("a string that is not blank", value)
         return value
+
+
+class Id(Text):
+    """The id of something that the server keeps; a UUID in whatever case it is written."""
+
+    def __init__(self, **kw: Any) -> None:
+        super().__init__(min_length=1, **kw)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kw: Any) -> str:
+        return plain_id(super()._deserialize(value, attr, data, **kw))
 
 
 class ModelName(Text):

@@ -12,6 +12,7 @@ from flask.typing import BeforeRequestCallable, ResponseReturnValue
 from werkzeug.routing import MapAdapter, Rule
 
 from caesar_server.web.framework.adapters import UrlAdapters
+from caesar_server.web.framework.converters import IdConverter
 from caesar_server.web.framework.responses import json_response
 from caesar_server.web.incoming import IncomingRequest, incoming
 
@@ -64,6 +65,7 @@ class Application(Flask):
 
     def __init__(self, import_name: str) -> None:
         super().__init__(import_name, static_folder=None)
+        self.url_map.converters["id"] = IdConverter
         self._url_adapters = UrlAdapters(self.url_map)
         #: By endpoint, None for what leads nowhere.  None is added once a request was answered.
         self._first_hooks: dict[str | None, tuple[BeforeRequestCallable, ...]] = {}

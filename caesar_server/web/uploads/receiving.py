@@ -12,6 +12,7 @@ from flask import Request
 from caesar_server.errors import MissingFieldError, ValidationFailedError
 from caesar_server.store.blobs.base import BlobStore, Staged
 from caesar_server.web.errors import printable
+from caesar_server.web.fields.ids import plain_id
 from caesar_server.web.uploads.form import Begun, Ended, form_events
 from caesar_server.web.uploads.names import display_name
 from caesar_server.web.uploads.types import HEAD_BYTES, content_type_of
@@ -165,7 +166,7 @@ class _Reader:
     def _end(self) -> None:
         if self._part is None or self._part.name != "collection_id":
             return
-        collection_id = self._field.decode("utf-8", "replace").strip()
+        collection_id = plain_id(self._field.decode("utf-8", "replace").strip())
         # forms send fields that nobody filled in
         if collection_id:
             self._check_collection(collection_id)

@@ -192,6 +192,14 @@ def test_unknown_jobs_are_named(store: Store) -> None:
         assert (result.exit_code, result.stderr) == (1, "Error: nope: there is no such job\n")
 
 
+def test_an_id_may_be_written_in_capitals(store: Store) -> None:
+    old, job = add(store, *DONE, age_s=10), add(store, claimed=False)
+    assert json.loads(run("show", job.id.upper(), "--json").stdout)["id"] == job.id
+    listed = json.loads(run("list", "--json", "--before", job.id.upper()).stdout)
+    assert [one["id"] for one in listed] == [old.id]
+    assert run("cancel", job.id.upper()).stdout == f"{job.id}: cancelled\n"
+
+
 def test_old_jobs_are_removed_and_open_ones_are_not(store: Store) -> None:
     day_s = 24 * 60 * 60
     old, new = add(store, *DONE, age_s=3 * day_s), add(store, *DONE, age_s=0.5 * day_s)

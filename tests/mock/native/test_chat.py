@@ -53,6 +53,13 @@ def test_a_rule_answers_a_follow_up(client: FlaskClient, ask: Ask, reply: Say, p
     assert [one["title"] for one in last["results"]] == ["A"]
 
 
+def test_a_poll_in_capitals_is_one(client: FlaskClient, ask: Ask, reply: Say) -> None:
+    reply(when=CHAT, text="So.", queued_polls=1)
+    chat, _, message_id = ask()[0].rpartition("/")
+    polls = [client.get(f"{chat}/{message_id.upper()}").json["status"] for _ in range(2)]
+    assert polls == ["processing", "completed"]
+
+
 def test_without_a_rule_it_is_repeated(client: FlaskClient, ask: Ask) -> None:
     path, _ = ask("Hm?")
     assert client.get(path).json["content"] == "Hm?"

@@ -85,6 +85,29 @@ def test_an_answer_is_made_and_polled(serve):
     }
 
 
+def test_ids_in_capitals_are_the_same(serve):
+    served = serve()
+    served.stage.steps |= {
+        "follow_up": said("so"),
+        "brainstorm": (Completed({"questions": ({"question": "?", "options": ["a"]},)}),),
+    }
+    session = served.client.post("/research/brainstorm", json={"query": "q"}).get_json()["id"]
+    job_id = served.research(brainstorm_session_id=session.upper())
+    assert served.store.session_job(session) == job_id
+    answer = served.asked(job_id.upper())
+    assert answer["ask_id"] == job_id
+    for message in history(served, job_id.upper()):
+        found = poll(served, job_id.upper(), message["id"].upper())
+        assert (found.status_code, found.get_json()) == (200, message)
+        path = f"/agents/research/{job_id.upper()}/chat/{message['id'].upper()}"
+        assert served.client.get(path).status_code == 200
+    assert served.client.get(f"/research/{job_id.upper()}").get_json()["id"] == job_id
+    assert served.client.get(f"/agents/research/{job_id.upper()}").status_code == 200
+    assert served.client.get(f"/research/{job_id.upper()}/events").get_json()
+    gone = served.client.delete(f"/research/{job_id.upper()}")
+    assert gone.get_json() == {"id": job_id, "deleted": True}
+
+
 def test_the_backend_is_told_what_the_question_stands_on(serve):
     served = serve()
     served.stage.steps["follow_up"] = lambda request: said(f"about {request.content}")
@@ -312,7 +335,7 @@ def test_unknown_messages_and_jobs_are_404(serve):
     job_id, other_id = served.research(), served.research()
     message_id = served.asked(job_id)["id"]
     for place in (job_id, "nonsense", str(uuid.uuid4())):
-        for message in ("nonsense", str(uuid.uuid4()), job_id, message_id.upper()):
+        for message in ("nonsense", str(uuid.uuid4()), job_id, f"{{{message_id}}}"):
             for end in ("", "/stream"):
                 path = f"/research/{place}/chat/{message}{end}"
                 answer = served.client.get(path)

@@ -18,14 +18,14 @@ SOLD_ELSEWHERE = frozenset({*ABSENT_PATHS, "/agents/balance", "/agents/topup"})
 def add_routes(blueprint: Blueprint) -> None:
     """Let a blueprint answer the URLs of the agents family, but for uploads."""
     blueprint.post("/agents/research")(research.create_agent_research)
-    one = "/agents/research/<job_id>"
+    one = "/agents/research/<id:job_id>"
     blueprint.get(one)(research.retrieve_agent_research)
     blueprint.get(f"{one}/results")(research.list_agent_results)
     blueprint.get(f"{one}/results/<result:result_id>")(research.retrieve_agent_result)
     blueprint.post(f"{one}/updates")(research.create_agent_update)
     blueprint.post(f"{one}/chat")(chat.create_agent_chat)
-    blueprint.get(f"{one}/chat/<message_id>")(chat.retrieve_agent_chat_message)
-    blueprint.get(f"{one}/chat/<message_id>/stream")(chat.stream_agent_chat_message)
+    blueprint.get(f"{one}/chat/<id:message_id>")(chat.retrieve_agent_chat_message)
+    blueprint.get(f"{one}/chat/<id:message_id>/stream")(chat.stream_agent_chat_message)
     blueprint.before_app_request(refuse_commerce)
 
 

@@ -30,8 +30,8 @@ def add_routes(blueprint: Blueprint) -> None:
     chat = "/research/<job:job_id>/chat"
     blueprint.post(chat)(create_research_chat)
     blueprint.get(chat)(list_research_chat)
-    blueprint.get(f"{chat}/<message_id>")(retrieve_research_chat_message)
-    blueprint.get(f"{chat}/<message_id>/stream")(stream_research_chat_message)
+    blueprint.get(f"{chat}/<id:message_id>")(retrieve_research_chat_message)
+    blueprint.get(f"{chat}/<id:message_id>/stream")(stream_research_chat_message)
 
 
 def create_research_chat(job_id: str) -> Response:
