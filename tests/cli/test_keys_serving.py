@@ -124,7 +124,7 @@ def test_a_hangup_while_their_file_is_broken_shuts_nobody_out(run, start, folder
 def test_a_file_that_others_can_read_keeps_the_server_from_starting(run, folder) -> None:
     file = ("--keys-file", str(folder / "keys.json"))
     run("keys", "create", *file)
-    (folder / "keys.json").chmod(0o640)
+    (folder / "keys.json").chmod(0o644)
     result = run("serve", "--port", "0", *file)
     assert result.exit_code == 2
     assert "chmod 600" in result.stderr

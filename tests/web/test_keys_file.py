@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -127,11 +129,56 @@ def test_file_and_folder_are_made_for_their_owner_alone(tmp_path) -> None:
         assert beside.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o610])
-def test_file_that_others_can_open_is_refused_with_the_cure(tmp_path, mode) -> None:
+@pytest.fixture
+def owned_by(monkeypatch) -> Callable[..., None]:
+    """Return a function that lets files look as if they were somebody's."""
+    fstat = os.fstat
+
+    def look(owner: int) -> None:
+        def of_owner(descriptor: int) -> os.stat_result:
+            found = list(fstat(descriptor))
+            found[stat.ST_UID] = owner
+            return os.stat_result(found)
+
+        monkeypatch.setattr(os, "fstat", of_owner)
+
+    return look
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o440, 0o600, 0o640])
+def test_a_file_of_root_may_be_readable_by_its_group_but_is_not_written(
+    tmp_path, owned_by, mode
+) -> None:
     path = tmp_path / "keys.json"
     edit_key_file(path, lambda keys: (*keys, key()))
     path.chmod(mode)
+    content = path.read_bytes()
+    owned_by(0)
+    found = read_key_file(path)
+    assert found is not None
+    assert len(found[0]) == 1
+    if mode & 0o040:
+        with pytest.raises(SettingsError, match=rf"open to its group \(mode 0{mode:o}\)"):
+            edit_key_file(path, lambda keys: ())
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o650, 0o644, 0o444, 0o641, 0o602])
+def test_a_file_of_root_that_is_open_further_is_refused(tmp_path, owned_by, mode) -> None:
+    path = tmp_path / "keys.json"
+    edit_key_file(path, lambda keys: (*keys, key()))
+    path.chmod(mode)
+    owned_by(0)
+    with pytest.raises(SettingsError, match=r"chmod 600 .*, or 640 .*defaultMode: 0440"):
+        read_key_file(path)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o610])
+def test_file_that_others_can_open_is_refused_with_the_cure(tmp_path, owned_by, mode) -> None:
+    path = tmp_path / "keys.json"
+    edit_key_file(path, lambda keys: (*keys, key()))
+    path.chmod(mode)
+    owned_by(1000)
     for use in (read_key_file, lambda path: edit_key_file(path, lambda keys: keys)):
         with pytest.raises(SettingsError, match=f"chmod 600 {path}"):
             use(path)

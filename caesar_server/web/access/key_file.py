@@ -22,7 +22,9 @@ Stamp: TypeAlias = tuple[int, int, int, int]
 Keys: TypeAlias = tuple[Key, ...]
 
 _MAX_BYTES = 16 * 1024 * 1024
-_FORBIDDEN_MODE = stat.S_IRWXG | stat.S_IRWXO
+#: Of a file of root's its group may read it.
+_FORBIDDEN_OF_ROOT = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
+_FORBIDDEN = stat.S_IRWXG | stat.S_IRWXO
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,15 +48,22 @@ def stamp_of(path: Path) -> Stamp | None:
 def read_key_file(path: Path) -> tuple[Keys, Stamp] | None:
     """Return the keys of a file and its stamp, or None if there is no file.
 
+    Others must not be able to read it, but for the group of a file of root's: what a volume of
+    secrets holds belongs to root, and whoever is to read it can change nothing about that.
+
     :raises SettingsError: if it cannot be read or understood, or if others can read it.  No part of
         its content is quoted.
     """
+    return _read(path, _check)
+
+
+def _read(path: Path, check: Callable[[Path, os.stat_result], None]) -> tuple[Keys, Stamp] | None:
     try:
         # not blocking: somebody may have put a pipe there
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
-            _check(path, status)
+            check(path, status)
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read()
         finally:
@@ -72,14 +81,14 @@ def edit_key_file(path: Path, change: Callable[[Keys], Keys]) -> None:
     A second writer waits until the first is done.  Readers see the old file or the new one.  The
     file and its folder are made if they are not there, for their owner alone.
 
-    :raises SettingsError: if it cannot be read or written.
+    :raises SettingsError: if it cannot be read or written, or if anybody but its owner can read it.
     """
     try:
         # through a link to the file itself: or the link would be replaced
         path = path.resolve()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path):
-            found = read_key_file(path)
+            found = _read(path, _check_edited)
             _replace(path, encode_keys(change(found[0] if found else ())))
     except OSError as error:
         raise _problem(path, f"cannot be written: {error.strerror or error}") from error
@@ -113,13 +122,30 @@ def decode_keys(path: Path, content: bytes) -> Keys:
 def _check(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise _problem(path, "is no regular file")
-    if status.st_mode & _FORBIDDEN_MODE:
-        mode = stat.S_IMODE(status.st_mode)
+    of_root = status.st_uid == 0
+    if status.st_mode & (_FORBIDDEN_OF_ROOT if of_root else _FORBIDDEN):
+        more = ", or 640 for its group too (in Kubernetes: defaultMode: 0440)" if of_root else ""
         raise _problem(
-            path, f"is open to other users (mode {mode:04o}); close it with: chmod 600 {path}"
+            path,
+            f"is open to other users (mode {_mode(status)}); close it with: chmod 600 {path}{more}",
         )
     if status.st_size > _MAX_BYTES:
         raise _problem(path, f"is larger than {_MAX_BYTES} bytes")
+
+
+def _check_edited(path: Path, status: os.stat_result) -> None:
+    _check(path, status)
+    if status.st_mode & _FORBIDDEN:
+        # the new file would be closed to a server that reads this one, and a revoked key stay valid
+        raise _problem(
+            path,
+            f"is open to its group (mode {_mode(status)}), which a file that is written here never "
+            "is; write to another one and put that in its place",
+        )
+
+
+def _mode(status: os.stat_result) -> str:
+    return f"{stat.S_IMODE(status.st_mode):04o}"
 
 
 def _stamp(status: os.stat_result) -> Stamp:
