@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from caesar_server.cli.plugins.apart import reset_signals
 from caesar_server.cli.plugins.output import prints_aside
 from caesar_server.cli.startup import (
     config_option,
@@ -20,10 +24,17 @@ from caesar_server.cli.startup import (
     verbose_option,
     write_log,
 )
-from caesar_server.contract import Backend
 from caesar_server.errors import BackendLoadError
 from caesar_server.registry import Registry, extra_candidates, names_file
 from caesar_server.settings import LoadedSettings, Settings
+
+if TYPE_CHECKING:
+    from caesar_server.testing.conformance import Report
+
+#: What came of trying a backend: a report, or why it cannot be loaded.
+_Told: TypeAlias = "Report | str"
+#: How often it is looked whether the child is still there, in seconds.
+_LOOK_S = 0.5
 
 
 @click.command(short_help="Try a backend against the rules of the contract.")
@@ -37,15 +48,13 @@ def check(name: str, quiet: bool, config: Path | None, as_json: bool, verbose: b
 
     NAME may also be module:Class or a file, path/to/file.py or path/to/file.py:Class.
 
-    The options are those of the settings.  Exit status 1 means that a rule is broken.
+    The options are those of the settings.  Exit status 1 means that a rule is broken, or that the
+    backend cannot be tried.
     """
-    from caesar_server.testing.conformance import check_backend
-
     write_log("info" if verbose else None)
     loaded = read_settings(config)
-    with prints_aside():
-        cls, options = _subject(name, loaded)
-        report = check_backend(cls, options)
+    registry, name = _found(name, loaded)
+    report = _tried_apart(registry, name, loaded.settings.backends.get(name, {}))
     if as_json:
         print_json(report.to_json())
     else:
@@ -54,8 +63,8 @@ def check(name: str, quiet: bool, config: Path | None, as_json: bool, verbose: b
         raise click.exceptions.Exit(1)
 
 
-def _subject(name: str, loaded: LoadedSettings) -> tuple[type[Backend], Mapping[str, Any]]:
-    """Return the class that ``name`` means, and its options."""
+def _found(name: str, loaded: LoadedSettings) -> tuple[Registry, str]:
+    """Return a registry that has the backend that ``name`` means, and its name there."""
     if ":" in name or names_file(name):
         import_from_here()
         candidates = extra_candidates([name])
@@ -65,7 +74,70 @@ def _subject(name: str, loaded: LoadedSettings) -> tuple[type[Backend], Mapping[
         registry = find_backends(loaded)
     if name not in registry.names:
         raise click.BadParameter(unknown_backend(name, registry), param_hint="NAME")
+    return registry, name
+
+
+def _tried_apart(registry: Registry, name: str, options: Mapping[str, Any]) -> Report:
+    """Try a backend in a process of its own, which it may end, and return what came of it.
+
+    :raises click.ClickException: if it cannot be loaded, or has ended the process.
+    """
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(
+        target=_try, args=(registry, name, options, sender)
+    )
     try:
-        return registry.backend_class(name), loaded.settings.backends.get(name, {})
-    except BackendLoadError as error:
-        raise click.ClickException(registry.report(name).sentence) from error
+        child.start()
+        sender.close()
+        told = _told_by(child, receiver)
+        if told is None:
+            child.join()
+            raise click.ClickException(
+                f"the backend {name} has ended the process in which it was tried "
+                f"({_how_ended(child.exitcode)}): what it runs, or a library that it uses, calls "
+                "os._exit() or exit(), or crashes; a server's worker would end with it"
+            )
+    finally:
+        sender.close()
+        if child.pid is not None:
+            child.kill()
+            child.join()
+        receiver.close()
+    if isinstance(told, str):
+        raise click.ClickException(told)
+    return told
+
+
+def _told_by(child: multiprocessing.process.BaseProcess, receiver: Connection) -> _Told | None:
+    """Return what a child sends, or None if it has ended before."""
+    # not by the end of the pipe alone: processes that the backend has forked hold it open
+    while child.is_alive() and not receiver.poll(_LOOK_S):
+        pass
+    try:
+        told: _Told | None = receiver.recv() if receiver.poll() else None
+    except EOFError:
+        return None
+    return told
+
+
+def _how_ended(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:  # of the real-time ones two have names
+        return f"signal {-status}"
+
+
+def _try(registry: Registry, name: str, options: Mapping[str, Any], sender: Connection) -> None:
+    """In the child: try a backend, and send what came of it."""
+    from caesar_server.testing.conformance import check_backend
+
+    reset_signals()
+    told: _Told
+    with prints_aside():
+        try:
+            told = check_backend(registry.backend_class(name), options)
+        except BackendLoadError:
+            told = registry.report(name).sentence
+    sender.send(told)

@@ -265,13 +265,12 @@ def test_check_passes_a_backend_that_keeps_the_contract(run, name) -> None:
     assert {one["outcome"] for one in report["results"]} >= {"pass"}
 
 
-@pytest.mark.parametrize("command", ["check", "backends"])
-def test_what_a_backend_prints_is_not_in_the_json(run, folder: Path, command: str) -> None:
+def test_what_a_backend_prints_is_not_in_the_json(run, folder: Path) -> None:
     (folder / "talker.py").write_text(
         "import hello\nprint('imported')\nclass Talker(hello.HelloBackend):\n"
         "    def open(self): print('opened')\n    def close(self): print('closed')\n"
     )
-    result = run(command, "talker.py", "--json")
+    result = run("backends", "talker.py", "--json")
     assert json.loads(result.stdout)
     for word in ("imported", "opened", "closed"):
         assert word in result.stderr
@@ -281,7 +280,7 @@ def test_what_a_backend_prints_is_not_in_the_json(run, folder: Path, command: st
 def test_what_libraries_and_programs_print_is_not_in_the_json(folder: Path, command: str) -> None:
     (folder / "talker.py").write_text(
         "import ctypes, subprocess, sys\nimport hello\nclass Talker(hello.HelloBackend):\n"
-        "    def open(self):\n        ctypes.CDLL(None).puts(b'from C')\n"
+        "    def open(self):\n        ctypes.CDLL(None).puts(b'from C'); print('from Python')\n"
         "        subprocess.run([sys.executable, '-c', 'print(\"from a child\")'], check=True)\n"
     )
     # in a process of its own: the runner's stdout is no file
@@ -293,7 +292,7 @@ def test_what_libraries_and_programs_print_is_not_in_the_json(folder: Path, comm
         timeout=60,
     )
     assert json.loads(done.stdout)
-    for words in ("from C", "from a child"):
+    for words in ("from C", "from Python", "from a child"):
         assert words in done.stderr
 
 
@@ -301,6 +300,31 @@ def test_check_fails_a_backend_that_breaks_a_rule(run) -> None:
     result = run("check", "hello:WrongBackend")
     assert result.exit_code == 1
     assert re.search(r"^fail ", result.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("os._exit(0)", "exit status 0"),
+        ("ctypes.CDLL(None).exit(3)", "exit status 3"),
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
+    ],
+)
+@pytest.mark.parametrize("place", ["import", "run"])
+def test_check_of_a_backend_that_ends_the_process(
+    run, folder: Path, ending: str, status: str, place: str
+) -> None:
+    body = f"\n    def run(self, request, context):\n        {ending}\n        yield"
+    (folder / "ender.py").write_text(
+        "import ctypes, os\nimport hello\n"
+        f"{ending if place == 'import' else ''}\n"
+        f"class Ender(hello.HelloBackend):{body}\n"
+    )
+    result = run("check", "ender.py")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"the backend ender has ended the process in which it was tried ({status})" in (
+        result.stderr
+    )
 
 
 def test_check_of_a_class_that_cannot_be_imported(run) -> None:

@@ -66,11 +66,16 @@ def _backends_with_options(settings: Settings) -> Iterator[str]:
     yield from (route.backend for route in settings.models.values() if route.options)
 
 
+def reset_signals() -> None:
+    """In a child: let signals do what they usually do, and not what they do in its parent."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _tell(loaded: LoadedSettings, sender: Connection) -> None:
     """In the child: send what is wrong."""
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):  # the master's
-            signal.signal(number, signal.SIG_DFL)
+    reset_signals()
     # what fails is logged by the workers, for which it matters
     logging.disable()
     registry = find_backends(loaded)
