@@ -31,7 +31,7 @@ class RuleData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     :param name: for messages, and the rule's id in the control API; unique in its file.
     :param when: what a call must have; without it, every call.
-    :param times: the rule is used at most so often; null: without end.
+    :param times: the rule is used at most so often, 0: never; null: without end.
     :param skip: the first so many calls that match are let pass.
     :param priority: a higher one is tried earlier; of equal ones the one further up.
     :param reply: the answer: a text, or an object that says more.
@@ -42,7 +42,7 @@ class RuleData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: Name | UnsetType = UNSET
     when: dict[str, Any] = {}
-    times: Times | None = None
+    times: Count | None = None
     skip: Count = 0
     priority: Whole = 0
     reply: AnyReply | UnsetType = UNSET

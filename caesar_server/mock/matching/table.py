@@ -237,8 +237,8 @@ def _check(rule: Rule) -> None:
     who = f"rule {rule.name or rule.id!r}: " if rule.name or rule.id else ""
     if bool(rule.replies) == bool(rule.faults):
         raise ValueError(f"{who}expected either replies or faults")
-    if rule.times is not None and rule.times < 1:
-        raise ValueError(f"{who}times: expected 1 or more, got {rule.times}")
+    if rule.times is not None and rule.times < 0:
+        raise ValueError(f"{who}times: expected 0 or more, got {rule.times}")
     if rule.skip < 0:
         raise ValueError(f"{who}skip: expected 0 or more, got {rule.skip}")
     for fault in rule.faults:

@@ -46,7 +46,8 @@ class Rule:
     :param conditions: all must hold; none: every call.
     :param replies: used in turn, the last one again and again; a reply or a function that makes it.
     :param faults: all are applied, in this order.
-    :param times: used at most so often, then the rule no longer matches; None: without end.
+    :param times: used at most so often, 0: never, then the rule no longer matches; None: without
+        end.
     :param skip: the first so many calls that match are let pass.
     :param priority: a higher one is tried earlier; of equal ones the rule that was added first.
     :param source: ``FILE:LINE`` for a rule from a file, else ``""``.

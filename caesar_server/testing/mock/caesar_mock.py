@@ -297,7 +297,7 @@ class CaesarMock:
             f"  {rule.name or _words(rule)}: used {used} times"
             + (f", wanted {rule.times}" if rule.times else "")
             for rule in self.rules
-            if (used := self._scope.uses(rule.id)) < (rule.times or 1)
+            if (used := self._scope.uses(rule.id)) < (1 if rule.times is None else rule.times)
         ]
         if idle:
             raise AssertionError("rules that were not used:\n" + "\n".join(idle))

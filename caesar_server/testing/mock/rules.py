@@ -161,12 +161,12 @@ class RuleBuilder:
     def fail_first(self, n: int, status: int = 500, **fields: Any) -> RuleBuilder:
         """Answer with an error the first ``n`` times; see :meth:`fail`.
 
-        :param n: 1 or more.
+        :param n: 0 or more; 0: never, as a test wants that is run with several numbers.
         :raises ValueError: naming the field, if something in it is wrong.
         """
         self._begun = True
         fault = make("fault", Fault, {"kind": "status", "status": status, **fields})
-        return self._add(faults=(fault,), times=as_whole("n", n, 1))
+        return self._add(faults=(fault,), times=as_whole("n", n, 0))
 
     def fault(self, kind: str, **fields: Any) -> RuleBuilder:
         """Let something go wrong, each time.
@@ -190,11 +190,11 @@ class RuleBuilder:
     # -- how often, in which order
 
     def times(self, n: int) -> RuleBuilder:
-        """Use the rule at most ``n`` times; then it no longer matches.
+        """Use the rule at most ``n`` times, 0: never; then it no longer matches.
 
-        :raises ValueError: if ``n`` is no whole number of 1 or more.
+        :raises ValueError: if ``n`` is no whole number of 0 or more.
         """
-        return self._say(times=as_whole("times", n, 1))
+        return self._say(times=as_whole("times", n, 0))
 
     def skip(self, n: int) -> RuleBuilder:
         """Let the first ``n`` calls that match pass.

@@ -93,6 +93,15 @@ def test_a_rule_that_is_not_there(client: FlaskClient, method: str) -> None:
     )
 
 
+def test_a_rule_for_no_times_is_never_used(client: FlaskClient) -> None:
+    added = client.post("/_mock/rules", json={**FAULT, "times": 0})
+    assert added.status_code == 201, added.text
+    answer = client.post("/compat/completions", json={"model": "m", "prompt": "Hi"})
+    assert answer.status_code == 200
+    (shown,) = client.get("/_mock/rules").json["rules"]
+    assert (shown["times"], shown["left"], shown["used"]) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -103,7 +112,7 @@ def test_a_rule_that_is_not_there(client: FlaskClient, method: str) -> None:
             "reply: expected a string or an object, got 5; "
             "when.promt: unknown condition; did you mean 'prompt'?",
         ),
-        ({"rules": [RULE, {"reply": "a", "times": 0}]}, "rules[1].times: expected a whole number"),
+        ({"rules": [RULE, {"reply": "a", "times": -1}]}, "rules[1].times: expected a whole number"),
         ({"rules": [], "seed": 1}, "seed: unknown field beside 'rules'"),
         ({"fault": {"kind": "delay"}}, "fault.delay_s: delay needs it"),
         ({"when": {"headers": {"x-a": 5}}, "reply": "a"}, "when.headers.x-a: "),

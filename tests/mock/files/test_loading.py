@@ -194,10 +194,10 @@ def test_every_problem_of_every_file_is_told(write_file: WriteFile, tmp_path: Pa
             "rules: [{reply: {choices: [{text: ab, logprobs: [{token: a}]}]}}]",
             "rules[0].reply.choices[0].logprobs: expected tokens that join",
         ),
-        ("rules: [{reply: a, times: 0}]", "times: expected a whole number of at least 1, got 0"),
+        ("rules: [{reply: a, times: -1}]", "times: expected a whole number of at least 0, got -1"),
         (
             "rules: [{reply: a, times: '2'}]",
-            "times: expected a whole number of at least 1, got '2'",
+            "times: expected a whole number of at least 0, got '2'",
         ),
         ("rules: [{reply: a, name: 5}]", "name: expected a string, got 5; put it in quotes"),
         ("rules: [{reply: a, name: ''}]", "name: expected 1 to 200 characters, got 0"),

@@ -215,7 +215,7 @@ def test_what_a_predicate_raises_comes_out() -> None:
             Rule(name="n", replies=(Reply(),), faults=(Fault(kind="hang"),)),
             "rule 'n': expected either replies or faults",
         ),
-        (rule("x", times=0), "times: expected 1 or more, got 0"),
+        (rule("x", times=-1), "times: expected 0 or more, got -1"),
         (rule("x", skip=-1), "skip: expected 0 or more, got -1"),
         (rule("x", id="taken"), "id: there is a rule 'taken' already"),
         (

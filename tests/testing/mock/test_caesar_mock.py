@@ -323,6 +323,23 @@ def test_rules_that_were_not_used_are_named(caesar_mock, ask):
         caesar_mock.assert_all_used()
 
 
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_so_many_failures_may_be_none(caesar_mock, ask, n):
+    rule = caesar_mock.on(prompt="Hi").fail_first(n, status=503).reply("Hello")
+    for _ in range(n):
+        with pytest.raises(openai.InternalServerError):
+            ask(caesar_mock, "Hi")
+    assert ask(caesar_mock, "Hi") == "Hello"
+    assert rule.used == n + 1
+    caesar_mock.assert_all_used()
+
+
+def test_a_rule_for_no_times_is_never_used(caesar_mock, ask):
+    caesar_mock.on().reply("never").times(0)
+    assert ask(caesar_mock, "Hi") == "Hi"
+    caesar_mock.assert_all_used()
+
+
 def test_requests_that_no_rule_answered_are_named(caesar_mock, ask):
     caesar_mock.on(prompt="a").reply("1")
     ask(caesar_mock, "a")
