@@ -25,11 +25,13 @@ from caesar_server.errors import (
     CANCELLED,
     SHUTDOWN,
     WORKER_LOST,
+    OverloadedError,
     QueueFullError,
     ShuttingDownError,
 )
 from caesar_server.jobs.clock import SystemClock
 from caesar_server.jobs.leasing import orphans as orphans_module
+from caesar_server.jobs.leasing.lease import Lease
 from caesar_server.store.base import Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import Gate, durable_backend, scripted_backend
@@ -418,6 +420,44 @@ def test_of_those_that_may_cost_no_more_a_process_runs_one_at_a_time(
     gate.open()
     eventually(lambda: all(store.job(job.id).status == "completed" for job in last + others))
     assert [store.job(job.id).attempt for job in last + others] == [3, 3, 3, 2, 2]
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_lost_job_for_which_there_is_no_thread_is_given_back(
+    make_process, store, eventually, monkeypatch, caplog, attempt
+):
+    """It costs the job no attempt, not even the last one, and nothing of the pool's room."""
+    start, wake = threading.Thread.start, Lease.wake
+    woken_by = []
+
+    def start_of_others(thread):
+        if thread.name.startswith("caesar-job"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def noted_wake(lease):
+        woken_by.append(threading.current_thread().name)
+        wake(lease)
+
+    monkeypatch.setattr(Lease, "wake", noted_wake)
+    parts = make_process(ANSWER, job_limits={"threads": 1})
+    job = stored_job(store, parts, told=[QUEUED], attempt=attempt)
+    with monkeypatch.context() as few:
+        few.setattr(threading.Thread, "start", start_of_others)
+        parts.runner.start()
+        # tried again and again: so the place and the turn of the last attempt were given back
+        eventually(lambda: store.job(job.id).released >= 2)
+        eventually(lambda: store.job(job.id).owner is None)
+    # or it would try again at once, without a pause for as long as there is no thread
+    assert "caesar-lease" not in woken_by
+    refused = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert {type(record.exc_info[1]) for record in refused} == {OverloadedError}
+
+    eventually(lambda: store.job(job.id).finished_at is not None)
+    ended = store.job(job.id)
+    assert ended.status == "completed"
+    assert ended.attempt - ended.released == attempt + 1
+    eventually(lambda: parts.runner.running == 0)
 
 
 @pytest.mark.parametrize(("most", "attempt"), [(1, 0), (3, 1)])

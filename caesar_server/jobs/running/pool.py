@@ -138,7 +138,8 @@ class JobPool:
         try:
             self._submit(self._take_over, job)
         except ServerError as error:
-            self._forget_last_try(job)
+            # waking nobody: there would be no thread at once, and so on without a pause
+            self._drop_last_try(job)
             self.give_place_back()
             self._claims.give_back(job, forgiven=True)
             if not isinstance(error, ShuttingDownError):
@@ -208,14 +209,16 @@ class JobPool:
         try:
             self._run_taken_over(job)
         finally:
-            self._forget_last_try(job)
+            if self._drop_last_try(job):
+                self._on_end()  # another one may have waited for that
 
-    def _forget_last_try(self, job: Job) -> None:
+    def _drop_last_try(self, job: Job) -> bool:
+        """Note that a job is tried no more; return whether that was its last attempt."""
         with self._changed:
             if (job.id, job.attempt) not in self._last_tries:
-                return
+                return False
             self._last_tries.remove((job.id, job.attempt))
-        self._on_end()  # another one may have waited for that
+            return True
 
     def _run_taken_over(self, job: Job) -> None:
         info = self._claims.verdict(job)
