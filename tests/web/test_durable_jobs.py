@@ -299,7 +299,9 @@ def test_a_job_that_waits_is_answered_once_it_was_run(serve):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_store_that_cannot_be_written_is_a_503_without_its_secrets(stream, durable, caplog):
     class Full(MemoryStore):
-        def create(self, job: Job, *, wait: bool = True, quota: Quota | None = None) -> None:
+        def create(
+            self, job: Job, *, wait: bool = True, held: bool = False, quota: Quota | None = None
+        ) -> None:
             raise StoreError("/var/secret/jobs.sqlite3: the disk is full")
 
     settings = Settings(default_backend="b")
