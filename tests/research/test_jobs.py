@@ -49,6 +49,13 @@ def test_a_job_is_created_run_and_read(serve) -> None:
     assert "error" not in job
 
 
+def test_a_slash_behind_an_id_changes_nothing(serve) -> None:
+    served = serve()
+    job = served.ended(served.create())
+    for written in (job["id"], job["id"].upper()):
+        assert served.get(f"/research/{written}/") == job
+
+
 def test_a_job_that_cannot_be_shown_is_not_to_be_begun_again(serve, monkeypatch) -> None:
     served = serve()
 

@@ -41,6 +41,8 @@ def create_blueprint() -> Blueprint:
 class _JobIdConverter(IdConverter):
     """Any word but those that are paths of their own, whose methods are theirs alone."""
 
+    # said again, for Werkzeug takes it back where a regex has a slash: then none may end the path
+    part_isolating = True
     regex = "(?!(?:brainstorm|collections|files)$)[^/]+"
 
 
