@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caesar_server.web.fields.ids import plain_id
+from caesar_server.web.framework.ids import plain_id
 
 
 def test_a_uuid_is_the_same_in_capitals() -> None:

@@ -11,7 +11,7 @@ from marshmallow import ValidationError, fields
 from caesar_server.blueprints.compat import json_schemas
 from caesar_server.contract.request import Audio, Image, Message, Part
 from caesar_server.web.fields import shown, wrong
-from caesar_server.web.fields.ids import plain_id
+from caesar_server.web.framework.ids import plain_id
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 

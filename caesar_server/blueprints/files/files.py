@@ -19,7 +19,7 @@ from caesar_server.store.owned.base import (
 )
 from caesar_server.web.access.auth import caller
 from caesar_server.web.errors import printable
-from caesar_server.web.fields.ids import plain_id
+from caesar_server.web.framework.ids import plain_id
 from caesar_server.web.incoming import sole_values
 from caesar_server.web.pagination import page_object, page_of
 from caesar_server.web.services import Services, services

@@ -35,7 +35,7 @@ from caesar_server.settings import LoadedSettings
 from caesar_server.store.base import Job, Store, UnknownJobError
 from caesar_server.store.blobs.opening import open_blobs
 from caesar_server.store.opening import kept_jobs
-from caesar_server.web.fields.ids import plain_id
+from caesar_server.web.framework.ids import plain_id
 
 _STATUSES = get_args(Status)
 _ENDED = ("completed", "failed")

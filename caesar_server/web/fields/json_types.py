@@ -14,8 +14,8 @@ from typing import Any
 from marshmallow import ValidationError, fields
 
 from caesar_server.web.fields import json_schemas
-from caesar_server.web.fields.ids import plain_id
 from caesar_server.web.fields.problems import wrong, wrong_type
+from caesar_server.web.framework.ids import plain_id
 
 #: The most entries of a list of ids, domains and the like.
 MAX_ITEMS = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from werkzeug.routing import BaseConverter
 
-from caesar_server.web.fields.ids import plain_id
+from caesar_server.web.framework.ids import plain_id
 
 
 class IdConverter(BaseConverter):

@@ -12,7 +12,7 @@ from flask import Request
 from caesar_server.errors import MissingFieldError, ValidationFailedError
 from caesar_server.store.blobs.base import BlobStore, Staged
 from caesar_server.web.errors import printable
-from caesar_server.web.fields.ids import plain_id
+from caesar_server.web.framework.ids import plain_id
 from caesar_server.web.uploads.form import Begun, Ended, form_events
 from caesar_server.web.uploads.names import display_name
 from caesar_server.web.uploads.types import HEAD_BYTES, content_type_of
