@@ -38,8 +38,10 @@ from caesar_server.contract.events import (
     SourceStored,
     Started,
     StatusChanged,
+    Told,
     TopLogprob,
     UsageCounted,
+    events_of,
 )
 from caesar_server.contract.generation import choice_events, split_words
 from caesar_server.contract.options import OptionsError, OptionsReader, option
@@ -107,12 +109,14 @@ __all__ = [
     "Started",
     "StatusChanged",
     "StopHoldback",
+    "Told",
     "TopLogprob",
     "Update",
     "UsageCounted",
     "WholeCharacters",
     "choice_events",
     "count_words",
+    "events_of",
     "option",
     "split_words",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from caesar_server.contract.context import Context
-from caesar_server.contract.events import Channel, Event
+from caesar_server.contract.events import Channel, Told
 from caesar_server.contract.request import Request, RequestKind
 
 #: Raised by one when a change breaks existing backends; additions do not change it.
@@ -134,8 +134,12 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def run(self, request: Request, context: Context) -> Iterator[Event]:
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
         """Yield the events of one answer, in the order of :mod:`caesar_server.contract.events`.
+
+        An item is one event, or a list or tuple of events that are there at the same time: they
+        then go on together, which costs a fraction of what they cost one by one.  To the client
+        there is no difference.  A cancel is looked for after each item.
 
         Called from many threads at once.  The iterator is consumed in one thread and closed if the
         job ends early; ``finally`` blocks of a generator then run.  Look at ``context.cancelled``

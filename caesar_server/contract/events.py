@@ -18,7 +18,7 @@ Events are immutable and may be shared between threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -214,6 +214,9 @@ Event: TypeAlias = (
     | Failed
 )
 
+#: What a backend yields: an event, or a list or tuple of those that are there at the same time.
+Told: TypeAlias = Event | Sequence[Event]
+
 EVENT_TYPES: Mapping[str, type[Event]] = {
     cls.type: cls
     for cls in (
@@ -231,6 +234,11 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
         Failed,
     )
 }
+
+
+def events_of(told: Told) -> Sequence[Event]:
+    """Return the events of one item that a backend yielded."""
+    return told if isinstance(told, (list, tuple)) else (told,)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

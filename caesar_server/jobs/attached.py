@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 
 from caesar_server.contract.backend import Backend
@@ -121,7 +121,9 @@ class AttachedJobs:
         :raises ShuttingDownError: after :meth:`close`.
         """
         attempt = self._admit(job, quota, forwarded, backend, held=quota is None)
-        yield from self._records(attempt)
+        with closing(self._batches(attempt)) as batches:
+            for batch in batches:
+                yield from batch
 
     def follow(
         self,
@@ -272,8 +274,8 @@ class AttachedJobs:
                 self._pool = PatientPool(self._limit, thread_name_prefix="caesar-run")
             self._pool.submit(self._pump, attempt, feed)
 
-    def _records(self, attempt: Attempt) -> Generator[Record, None, None]:
-        """Yield an attempt's records; the last one is terminal, whatever happens.
+    def _batches(self, attempt: Attempt) -> Generator[Sequence[Record], None, None]:
+        """Yield an attempt's records; the last one is terminal, whatever happens, and alone.
 
         The place is given back just before the last one: a client that then asks again at once
         finds it free.
@@ -286,17 +288,17 @@ class AttachedJobs:
             ended = True
 
         try:
-            with closing(attempt.records(release)) as records:
-                yield from records
+            with closing(attempt.batches(release)) as batches:
+                yield from batches
         except Exception as error:
             if not isinstance(error, (FencedError, UnknownJobError)):
                 attempt.context.logger.exception("the job could not be run to its end")
             if not ended:
                 info = end_after(error)
                 last = Record(attempt.told_seq + 1, self._clock.time(), Failed(info))
-                attempt.tally.add(last)
+                attempt.tally.add((last,))
                 self._release(attempt)
-                yield last
+                yield (last,)
         finally:
             self._release(attempt)
             if attempt.unsettled:
@@ -308,14 +310,13 @@ class AttachedJobs:
             with (
                 attempt.tally.named(),
                 attempt.context.on_cancel(feed.lift_limit),
-                closing(self._records(attempt)) as records,
+                closing(self._batches(attempt)) as batches,
             ):
-                put = feed.put
-                for record in records:
-                    kind = type(record.event)
+                for batch in batches:
+                    kind = type(batch[-1].event)
                     if kind is Completed or kind is Failed:
-                        feed.end(record)
+                        feed.end(batch[-1])
                     else:
-                        put(record)
+                        feed.put(batch)
         finally:
             feed.end()

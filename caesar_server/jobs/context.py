@@ -38,8 +38,8 @@ class NoMetrics:
 class Tally(Protocol):
     """Follows one run, from the threads that work on it."""
 
-    def add(self, record: Record) -> None:
-        """Note a record, before anybody else sees it."""
+    def add(self, records: Sequence[Record]) -> None:
+        """Note records, before anybody else sees them."""
 
     def end(self) -> None:
         """Note that the run is over, perhaps without a terminal record."""
@@ -61,8 +61,8 @@ class Observer(Protocol):
 class NoTally:
     """Follows nothing."""
 
-    def add(self, record: Record) -> None:
-        """Forget it."""
+    def add(self, records: Sequence[Record]) -> None:
+        """Forget them."""
 
     def end(self) -> None:
         """Forget it."""

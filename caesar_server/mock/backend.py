@@ -27,7 +27,9 @@ from caesar_server.contract import (
     InvalidRequestError,
     OptionsError,
     Request,
+    Told,
     count_words,
+    events_of,
     option,
 )
 from caesar_server.contract.request import Prompt
@@ -110,7 +112,7 @@ class MockBackend(Backend):
         except FixturesError as error:
             raise OptionsError(f"fixtures: {problem}" for problem in error.problems) from error
 
-    def run(self, request: Request, context: Context) -> Iterator[Event]:
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
         """Return the reply to each prompt in turn."""
         courses = None if self.scopes is None else self.scopes.courses
         course = None if courses is None else courses.find(context.job_id)
@@ -120,13 +122,14 @@ class MockBackend(Backend):
 
     def _followed(
         self, request: Request, context: Context, held: Held, courses: Courses, course: Course
-    ) -> Iterator[Event]:
+    ) -> Iterator[Told]:
         """Yield the events of a job that others poll, and keep its course."""
         try:
             with closing(self._events(request, context, held, course)) as events:
-                for event in events:
-                    yield event
-                    course.tell(at_once=not isinstance(event, ContentDelta))
+                for told in events:
+                    yield told
+                    for event in events_of(told):
+                        course.tell(at_once=not isinstance(event, ContentDelta))
         finally:
             courses.end(context.job_id)
 
@@ -136,7 +139,7 @@ class MockBackend(Backend):
         context: Context,
         held: Held | None = None,
         course: Course | None = None,
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[Told, None, None]:
         """Yield the events of a run.
 
         :param held: the call that began it, where its course knows.
@@ -149,8 +152,7 @@ class MockBackend(Backend):
         if plain is not None:
             context.raise_if_cancelled()
             pacing = plain.pacing or decision.pacing
-            yield from plain_events(plain, questions[0], pacing, self._deltas, whole=whole)
-            yield Completed()
+            yield plain_events(plain, questions[0], pacing, self._deltas, whole=whole)
             return
         waiter = Waiter(context, None if self.scopes is None else scope.clock, course)
         decisions = (decision, *decision.rest)

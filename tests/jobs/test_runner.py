@@ -618,9 +618,9 @@ class Tally:
         self.ends = 0
         self.threads: list[str] = []
 
-    def add(self, record: Record) -> None:
+    def add(self, records: Sequence[Record]) -> None:
         assert self.ends == 0
-        self.records.append(record)
+        self.records += records
 
     def end(self) -> None:
         self.ends += 1

@@ -32,6 +32,7 @@ from caesar_server.contract import (
     Request,
     Started,
     StatusChanged,
+    Told,
 )
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.running.run import run_events
@@ -54,6 +55,32 @@ class Small(Backend):
             yield ContentDelta("yes", choice)
             yield ChoiceFinished(choice)
         yield Completed()
+
+
+class AtOnce(Small):
+    """The same, with all that is there told together."""
+
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
+        yield list(super().run(request, context))
+
+
+def test_a_backend_may_tell_several_events_at_once() -> None:
+    outcomes = [
+        {result.rule: result.outcome for result in check_backend(backend).results}
+        for backend in (AtOnce, Small)
+    ]
+    assert outcomes[0] == outcomes[1]
+
+
+class TooMuch(Small):
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
+        yield [ContentDelta("yes"), ChoiceFinished(), ContentDelta("no"), Completed()]
+
+
+def test_events_told_at_once_keep_the_rules_of_single_ones() -> None:
+    report = check_backend(TooMuch)
+    failed = {one.rule: one.detail for one in report.results if one.outcome == "fail"}
+    assert any("after its ChoiceFinished" in detail for detail in failed.values()), failed
 
 
 def test_a_small_backend_passes_and_what_it_does_not_declare_is_skipped() -> None:

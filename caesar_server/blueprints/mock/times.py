@@ -7,7 +7,7 @@ What waits or lets leases run out goes by the machine's time all the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from flask import has_request_context
@@ -106,7 +106,7 @@ class _ScopedTally:
         self._tally = tally
         self._time = time
         self._job_id = job_id
-        self.add: Callable[[Record], None] = tally.add
+        self.add: Callable[[Sequence[Record]], None] = tally.add
         self.end: Callable[[], None] = tally.end
 
     def named(self) -> AbstractContextManager[None]:

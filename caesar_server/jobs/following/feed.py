@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from caesar_server.store.base import Record
 
@@ -30,20 +31,23 @@ class Feed:
         self._ended = False
         self._closed = False
 
-    def put(self, record: Record) -> bool:
-        """Hand a record over, waiting for room; False if nobody will read it any more."""
-        records = self._records
-        if len(records) >= self._limit:
-            with self._changed:
-                self._changed.wait_for(self._has_room)
-        if self._closed:
-            return False
-        records.append(record)
-        if self._hungry:
-            with self._changed:
-                # told once: until it runs, this thread may add hundreds of records
-                self._hungry = False
-                self._changed.notify_all()
+    def put(self, records: Sequence[Record]) -> bool:
+        """Hand records over, waiting for room; False if nobody will read them any more."""
+        while records:
+            if len(self._records) >= self._limit:
+                with self._changed:
+                    self._changed.wait_for(self._has_room)
+            if self._closed:
+                return False
+            # only the consumer changes it meanwhile, and makes more room
+            room = len(records) if self._unlimited else self._limit - len(self._records)
+            self._records.extend(records[:room])
+            records = records[room:]
+            if self._hungry:
+                with self._changed:
+                    # told once: until it runs, this thread may add hundreds of records
+                    self._hungry = False
+                    self._changed.notify_all()
         return True
 
     def lift_limit(self) -> None:

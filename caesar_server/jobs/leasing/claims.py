@@ -152,8 +152,7 @@ class Claims:
     def _end(self, job: Job, info: ErrorInfo) -> None:
         records = end_job(self._store, job, info, self._clock.time())
         tally = self._observer.begin(job)
-        for record in records:
-            tally.add(record)
+        tally.add(records)
         tally.end()
 
     def _do(self, step: Debt) -> None:

@@ -22,7 +22,7 @@ from caesar_server.jobs.files import Files, Lent
 from caesar_server.jobs.files.named import collection_ids_of, file_ids_of
 from caesar_server.jobs.running.recording import BatchRecorder, KeptRecorder, Recorder
 from caesar_server.jobs.running.resume import Resumption
-from caesar_server.jobs.running.run import cancel_info, run_events
+from caesar_server.jobs.running.run import cancel_info, run_batches
 from caesar_server.jobs.running.updates import UpdateReader
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
@@ -70,7 +70,7 @@ class Attempt:
         self._clock = clock
         self._detached = job.detached
         self._last_seq = job.last_seq
-        #: The number of the last record that :meth:`records` has yielded, once that is over.
+        #: The number of the last record that :meth:`batches` has yielded, once that is over.
         self.told_seq = job.last_seq
         self._ended = False
         self._settled = False
@@ -104,10 +104,12 @@ class Attempt:
         #: Follows the run; whoever made the attempt says when it is over.
         self.tally = observer.begin(job)
 
-    def records(
+    def batches(
         self, before_last: Callable[[], None] | None = None
-    ) -> Generator[Record, None, None]:
-        """Yield the job's records, the terminal one last and once it is stored.
+    ) -> Generator[Sequence[Record], None, None]:
+        """Yield the job's records, those together that came together; none is empty.
+
+        The terminal one comes last, by itself and once it is stored.
 
         Closing the iterator early cancels the run and stores it as cancelled.
 
@@ -118,26 +120,26 @@ class Attempt:
             before it told anything: what it told is stored, and the job is free for others.
         """
         call_off = _nothing
-        record: Record | None = None
+        records: Sequence[Record] = ()
         announced = self._announced  # looked up once: the loop turns for each token
         try:
             call_off = self._arm_deadline()
             if self._last_seq == 0:
-                record = announced(StatusChanged("queued"))
-                yield record
+                records = announced((StatusChanged("queued"),))
+                yield records
             with closing(
-                run_events(self._backend, self.job.request, self.context, self._fresh())
-            ) as events:
-                for event in events:
-                    kind = type(event)
+                run_batches(self._backend, self.job.request, self.context, self._fresh())
+            ) as batches:
+                for batch in batches:
+                    kind = type(batch[-1])
                     if kind is Completed or kind is Failed:
-                        last = self._announced_last(event)
+                        last = self._announced_last(batch[-1])
                         if before_last is not None:
                             before_last()
-                        record = last
+                        records = (last,)
                     else:
-                        record = announced(event)
-                    yield record
+                        records = announced(batch)
+                    yield records
         except GeneratorExit:
             self._abandon()
             raise
@@ -155,8 +157,8 @@ class Attempt:
         finally:
             call_off()
             self.context.end()
-            if record is not None:
-                self.told_seq = record.seq
+            if records:
+                self.told_seq = records[-1].seq
             if self._lent is not None:
                 self._lent.close()
 
@@ -206,13 +208,14 @@ class Attempt:
         self._resumption = Resumption(job, self._store.records(job.id))
         return self._resumption.fresh
 
-    def _announced(self, event: Event) -> Record:
-        """Return the next record, stored unless that has time."""
-        self._last_seq = seq = self._last_seq + 1
-        record = Record(seq, self._clock.time(), event)
-        self.tally.add(record)
-        self._recorder.add(record)
-        return record
+    def _announced(self, events: Sequence[Event]) -> Sequence[Record]:
+        """Return the next records, stored unless that has time."""
+        now, first = self._clock.time(), self._last_seq + 1
+        records = [Record(seq, now, event) for seq, event in enumerate(events, first)]
+        self._last_seq += len(records)
+        self.tally.add(records)
+        self._recorder.add(records)
+        return records
 
     def _announced_last(self, event: Event) -> Record:
         """Return the terminal record once all of them are stored."""
@@ -220,11 +223,11 @@ class Attempt:
         record = self._numbered(event)
         self._ended = True
         if self._detached:  # once it is stored others see it
-            self.tally.add(record)
+            self.tally.add((record,))
             self._recorder.end(record)
         else:
             self._recorder.end(record)
-            self.tally.add(record)
+            self.tally.add((record,))
         self._settled = True
         return record
 
@@ -291,7 +294,7 @@ class Attempt:
         # What the backend would still say is of no interest; how the job ended is.
         last = self._numbered(Failed(info or cancel_info(self.context.cancellation.reason)))
         if info is None or self._detached:
-            self.tally.add(last)  # otherwise whoever sees the error tells of it
+            self.tally.add((last,))  # otherwise whoever sees the error tells of it
         try:
             self._recorder.end(last)
             self._settled = True

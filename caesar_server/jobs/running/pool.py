@@ -247,7 +247,7 @@ class JobPool:
         """Run an attempt to its end."""
         try:
             with attempt.tally.named():
-                for _ in attempt.records():
+                for _ in attempt.batches():
                     pass
         except HandedBackError:
             logger.info("job %s is handed back, for the server ends", attempt.job.id)

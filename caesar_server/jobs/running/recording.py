@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from caesar_server.contract.events import ContentDelta
@@ -34,8 +34,8 @@ class Recorder(ABC):
     lost: FencedError | UnknownJobError | None = None
 
     @abstractmethod
-    def add(self, record: Record) -> None:
-        """Take the next record.
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the next records, at least one.
 
         :raises FencedError: if another attempt has begun.
         :raises UnknownJobError: if the job was deleted.
@@ -65,9 +65,9 @@ class KeptRecorder(Recorder):
         self._on_lost = on_lost
         self._unsaved: list[Record] = []
 
-    def add(self, record: Record) -> None:
-        """Take the next record."""
-        self._unsaved.append(record)
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the next records."""
+        self._unsaved += records
         if len(self._unsaved) >= _KEPT_EVENTS:
             self.save()
 
@@ -127,14 +127,16 @@ class BatchRecorder(Recorder):
         self._began_at = -math.inf
         self._call_off: Callable[[], None] | None = None
 
-    def add(self, record: Record) -> None:
-        """Take the next record; waits while the store is far behind."""
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the next records; waits while the store is far behind."""
         with self._changed:
             while len(self._unsaved) >= _AHEAD_EVENTS and self._failure is None:
                 self._changed.wait()
             self._raise_failure()
-            self._unsaved.append(record)
-            self._urgent = self._urgent or type(record.event) is not ContentDelta
+            self._unsaved += records
+            self._urgent = self._urgent or any(
+                type(record.event) is not ContentDelta for record in records
+            )
             self._consider()
 
     def end(self, record: Record) -> None:

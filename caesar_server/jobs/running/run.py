@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import NoReturn
 
 from caesar_server.contract.backend import Backend
 from caesar_server.contract.errors import BackendError, Cancelled, ErrorInfo
-from caesar_server.contract.events import Completed, Event, Failed, UsageCounted
+from caesar_server.contract.events import (
+    Completed,
+    Event,
+    Failed,
+    Told,
+    UsageCounted,
+    events_of,
+)
 from caesar_server.contract.request import FollowUpRequest, Request
 from caesar_server.errors import (
     CANCELLED,
@@ -26,19 +34,32 @@ from caesar_server.jobs.running.invariant import ContractBreach, Invariant, chec
 from caesar_server.jobs.running.values import shown
 from caesar_server.store.base import StoreError
 
+#: So many events go on together at most: between two batches a cancel is looked for.
+AT_ONCE = 256
 _ENDS = {"deadline": DEADLINE, "shutdown": SHUTDOWN, "handover": SHUTDOWN}
 #: What is not an error of the code that it comes out of, as a rule.
 _ENDINGS = (GeneratorExit, KeyboardInterrupt)
 
 
 def run_events(
+    backend: Backend, request: Request, context: RunContext
+) -> Generator[Event, None, None]:
+    """Yield the events of :func:`run_batches` one by one."""
+    with closing(run_batches(backend, request, context)) as batches:
+        for batch in batches:
+            yield from batch
+
+
+def run_batches(
     backend: Backend,
     request: Request,
     context: RunContext,
     fresh: Callable[[Event], Event | None] | None = None,
-) -> Generator[Event, None, None]:
-    """Yield the events of one run; the last one is the only ``Completed`` or ``Failed``.
+) -> Generator[Sequence[Event], None, None]:
+    """Yield the events of one run, those together that the backend gave together.
 
+    The last batch is the only ``Completed`` or ``Failed``, and nothing else.  None is empty or
+    longer than :data:`AT_ONCE`.
     An exception, a breach of the contract, too long a text, a cancel and a passed deadline all
     become ``Failed``.
     The backend's iterator is closed in every case.  Closing this generator closes the backend's.
@@ -48,7 +69,7 @@ def run_events(
     :raises StoreError: if the store cannot be used for what the run asks of it.
     """
     try:
-        last = yield from _events(backend, request, context, fresh)
+        last = yield from _batches(backend, request, context, fresh)
     except (*_ENDINGS, StoreError):
         raise  # the last is none of the backend's: it came out of what it asked the context for
     except BaseException as error:  # noqa: BLE001 - logged, unless the caller may be told all of it
@@ -57,16 +78,16 @@ def run_events(
     if isinstance(last, Completed):
         for event in _called_usage(context):
             if fresh is None or fresh(event) is not None:
-                yield event
-    yield last
+                yield (event,)
+    yield (last,)
 
 
-def _events(
+def _batches(
     backend: Backend,
     request: Request,
     context: RunContext,
     fresh: Callable[[Event], Event | None] | None,
-) -> Generator[Event, None, Completed | Failed]:
+) -> Generator[Sequence[Event], None, Completed | Failed]:
     """Yield the events before the terminal one, and return that once the backend is done.
 
     So nobody hears of the end before the backend has cleaned up.
@@ -83,30 +104,62 @@ def _events(
     try:
         while True:
             try:
-                event = next(events)
+                told = next(events)
             except StopIteration:
                 break
             except _ENDINGS as error:
                 _raise_disarmed(error)
-            # what context.cancelled says, in a third of the time: this is done for each token
-            if cancellation.reason is not None or monotonic() >= deadline:
-                context.raise_if_cancelled()
-            check(event)
-            if fresh is not None:
-                told = fresh(event)
-                if told is None:
-                    continue
-                event = told
-            if type(event) is Completed or type(event) is Failed:
-                return event
-            yield event
+            for part in _parts(events_of(told)):
+                # what context.cancelled says, in a third of the time: this is done for each token
+                if cancellation.reason is not None or monotonic() >= deadline:
+                    context.raise_if_cancelled()
+                passed, last, refusal = _passed(part, check, fresh)
+                if passed:
+                    yield passed
+                if refusal is not None:
+                    raise refusal
+                if last is not None:
+                    return last
     finally:
         _close(events, context)
     context.raise_if_cancelled()
     raise ContractBreach("run() ended without a terminal event; yield Completed() at last")
 
 
-def _iterator(made: object) -> Iterator[Event]:
+def _parts(events: Sequence[Event]) -> Iterable[Sequence[Event]]:
+    """Return events in parts of at most :data:`AT_ONCE`."""
+    if len(events) <= AT_ONCE:
+        return (events,)
+    return (events[at : at + AT_ONCE] for at in range(0, len(events), AT_ONCE))
+
+
+def _passed(
+    part: Sequence[Event],
+    check: Callable[[Event], None],
+    fresh: Callable[[Event], Event | None] | None,
+) -> tuple[Sequence[Event], Completed | Failed | None, Exception | None]:
+    """Return what of a batch may be told: its new events, its terminal one, why it was refused.
+
+    What comes before an event that is refused is told all the same, as if it had come alone.
+    """
+    passed: list[Event] = []
+    try:
+        for event in part:
+            check(event)
+            if fresh is not None:
+                new = fresh(event)
+                if new is None:
+                    continue
+                event = new
+            if type(event) is Completed or type(event) is Failed:
+                return passed, event, None
+            passed.append(event)
+    except (ContractBreach, AnswerTooLongError) as error:
+        return passed, None, error
+    return passed, None, None
+
+
+def _iterator(made: object) -> Iterator[Told]:
     """Return an iterator over what ``run()`` returned.
 
     :raises ContractBreach: if there is nothing to iterate over.
@@ -178,7 +231,7 @@ def cancel_info(reason: str | None) -> ErrorInfo:
     return _ENDS.get(reason or "", CANCELLED)
 
 
-def _close(events: Iterator[Event], context: RunContext) -> None:
+def _close(events: Iterator[object], context: RunContext) -> None:
     """Close a generator; an iterator that is none has nothing to close."""
     close = getattr(events, "close", None)
     if close is None:

@@ -21,6 +21,7 @@ from caesar_server.contract import (
     Sampling,
     SourceStored,
     StatusChanged,
+    Told,
     UsageCounted,
 )
 from caesar_server.contract.events import Channel
@@ -89,7 +90,7 @@ class Answer:
         paced = is_paced(self._pacing)
         self._schedule = Schedule(self._pacing, Random(seed)) if paced else None
 
-    def events(self, position: int) -> Iterator[Event]:
+    def events(self, position: int) -> Iterator[Told]:
         """Yield what the reply reports, its choices and their usage.
 
         A choice stays unfinished if the reply fails.
@@ -126,7 +127,7 @@ class Answer:
             context.raise_if_cancelled()
             yield LoopFinished(loop + 1)
 
-    def _choice(self, choice: MockChoice, number: int, *, is_last: bool) -> Iterator[Event]:
+    def _choice(self, choice: MockChoice, number: int, *, is_last: bool) -> Iterator[Told]:
         self._context.raise_if_cancelled()
         fails = self._reply.error is not None
         channel: Channel = "transformed" if self._shaped else "content"
@@ -150,17 +151,16 @@ class Answer:
 
     def _deltas(
         self, answer: Said, number: int, channel: Channel, schedule: Schedule | None
-    ) -> Iterable[ContentDelta]:
+    ) -> Iterable[Told]:
         """Return the deltas of a text; to be asked for one by one, since some have to wait.
 
-        Those that have not are there already: whoever runs a backend looks after each event whether
-        the run is cancelled.
+        Those that have not are there already, and go on together.
         """
         if self._whole and schedule is None:
             return self._one(answer, number, channel)
         deltas = self._cut.of(answer, self._pacing, self._reply.chunks, number, channel)
         if schedule is None:
-            return deltas
+            return (deltas,)
         if self._whole:
             dues = [schedule.due_s(delta.text) for delta in deltas]
             return self._paced(self._one(answer, number, channel), [max(dues, default=0.0)])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from caesar_server.contract import (
     ChatRequest,
     ChoiceFinished,
+    Completed,
     CompletionRequest,
     ContentDelta,
     Event,
@@ -42,7 +43,7 @@ def plain_reply(request: Request, decision: Decision) -> Reply | None:
 def plain_events(
     reply: Reply, question: Question, pacing: Pacing, cut: Deltas, *, whole: bool
 ) -> tuple[Event, ...]:
-    """Return the events of such a reply but the last; all at once, since nothing has to wait.
+    """Return the events of such a reply; all at once, since nothing has to wait.
 
     :param pacing: how its text is cut.
     :param whole: nobody sees the chunks: tell the text in one.
@@ -54,7 +55,7 @@ def plain_events(
     else:
         deltas = cut.of(answer, pacing, reply.chunks, 0, "content")
     counted = UsageCounted(question.tokens, answer.count)
-    return (*deltas, counted, ChoiceFinished(0, answer.reason))
+    return (*deltas, counted, ChoiceFinished(0, answer.reason), Completed())
 
 
 def _asks_no_more(request: Request) -> bool:

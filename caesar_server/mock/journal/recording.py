@@ -192,16 +192,19 @@ class Recording:
 
     def stream(self, data: bytes) -> None:
         """Note whole frames of a stream that leave in one write: :meth:`frames` of its frames."""
-        self._wrote(data, data.count(b"\n\n"), len(data), data[-_LAST_BYTES:])
+        # a frame has two line breaks at least, and those are found far sooner than blank lines
+        self._wrote(data, data.count(b"\n") // 2, len(data), data[-_LAST_BYTES:])
 
-    def _wrote(self, batch: tuple[bytes, ...] | bytes, count: int, size: int, last: bytes) -> None:
-        grown = size + _NOTE_BYTES * count
+    def _wrote(self, batch: tuple[bytes, ...] | bytes, most: int, size: int, last: bytes) -> None:
+        """Note a write of so many frames at most."""
+        grown = size + _NOTE_BYTES * most
         with self._book.lock:
             self._sent += size
             self._last = last
             # From the first that does not fit on: what is kept is always the beginning.
             if self._left_out or self._kept_bytes + grown > self._max_frame_bytes:
-                self._left_out += count
+                whole = isinstance(batch, bytes)
+                self._left_out += batch.count(b"\n\n") if whole else len(batch)
                 return
             self._kept_bytes += grown
             self._batches.append((self._elapsed(), batch))

@@ -16,6 +16,7 @@ from caesar_server.contract import (
     Capabilities,
     Event,
     Request,
+    events_of,
 )
 from caesar_server.contract.context import StoredFile
 from caesar_server.contract.options import parse_options
@@ -294,15 +295,16 @@ class _Driver:
             raise TypeError(f"it returned {returned!r:.60}, which is no iterator; yield the events")
         events = iter(returned)
         try:
-            for event in events:
+            for told in events:
                 # The server, too, closes the iterator at the first event after a cancel.
                 if self._context.cancelled:
                     return
-                self._events.append(event)
-                if len(self._events) > _EVENTS_MAX:
-                    raise EndlessRun(f"more than {_EVENTS_MAX} events in one run")
-                if self._left_off():
-                    return
+                for event in events_of(told):
+                    self._events.append(event)
+                    if len(self._events) > _EVENTS_MAX:
+                        raise EndlessRun(f"more than {_EVENTS_MAX} events in one run")
+                    if self._left_off():
+                        return
         finally:
             close = getattr(events, "close", None)
             if close is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from caesar_server.contract.context import Metrics
@@ -92,14 +92,19 @@ class RunTally:
         self._prompt_tokens = self._completion_tokens = 0
         metrics.run_began()
 
-    def add(self, record: Record) -> None:
-        """Count a record; quick, since it is called for each token."""
-        event = record.event
-        if self._first_after_s is None and record.seq > 1:
+    def add(self, records: Sequence[Record]) -> None:
+        """Count records; quick, since it is called for each token."""
+        if self._first_after_s is None and records[-1].seq > 1:
             self._first_after_s = self._monotonic() - self._began
-        if type(event) is ContentDelta:
-            self._texts += 1
-            return
+        for record in records:
+            event = record.event
+            if type(event) is ContentDelta:
+                self._texts += 1
+            else:
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        """Count an event that is no text."""
         self._types[type(event)] += 1
         if isinstance(event, UsageCounted):
             self._prompt_tokens += event.prompt_tokens

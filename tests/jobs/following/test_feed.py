@@ -26,7 +26,7 @@ def seqs(records: list[Record]) -> list[int]:
 def test_everything_that_is_ready_is_taken_at_once():
     feed = Feed(10)
     for seq in range(1, 6):
-        assert feed.put(record(seq)) is True
+        assert feed.put([record(seq)]) is True
     assert seqs(feed.take(None)) == [1, 2, 3, 4, 5]
     assert feed.take(0) == []
     assert not feed.drained
@@ -35,17 +35,18 @@ def test_everything_that_is_ready_is_taken_at_once():
 def test_a_feed_may_be_filled_to_its_limit_without_waiting():
     feed = Feed(3)
     for seq in range(1, 4):
-        feed.put(record(seq))
+        feed.put([record(seq)])
     assert seqs(feed.take(0)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_it_never_holds_more_than_its_limit(limit, in_thread):
+@pytest.mark.parametrize("together", [1, 4, 200])
+def test_it_never_holds_more_than_its_limit(limit, together, in_thread):
     feed, taken = Feed(limit), []
 
     def produce() -> None:
-        for seq in range(1, 201):
-            assert feed.put(record(seq))
+        for first in range(1, 201, together):
+            assert feed.put([record(seq) for seq in range(first, first + together)])
         feed.end()
 
     producer = in_thread(produce)
@@ -80,7 +81,7 @@ def test_a_reader_that_waits_anew_is_told_by_a_put_that_saw_its_earlier_wait(in_
     def put() -> None:
         nonlocal putter
         putter = threading.get_ident()
-        feed.put(record(1))
+        feed.put([record(1)])
 
     putter = 0
     feed._changed = SlowDoor()
@@ -95,14 +96,14 @@ def test_a_reader_that_waits_anew_is_told_by_a_put_that_saw_its_earlier_wait(in_
     putting.result(WITHIN_S)
     with changed:  # the reader has looked again, and waits
         pass
-    feed.put(record(2))
+    feed.put([record(2)])
     assert seqs(taking.result(WITHIN_S / 2)) == [2]
 
 
 def test_the_last_record_finds_room_without_waiting():
     feed = Feed(2)
-    feed.put(record(1))
-    feed.put(record(2))
+    feed.put([record(1)])
+    feed.put([record(2)])
     feed.end(record(3))
     assert not feed.drained
     assert seqs(feed.take(None)) == [1, 2, 3]
@@ -113,7 +114,7 @@ def test_the_last_record_finds_room_without_waiting():
 def test_a_consumer_that_waits_is_woken_by_the_first_record(in_thread):
     feed = Feed(10)
     taking = in_thread(feed.take, None)
-    feed.put(record(1))
+    feed.put([record(1)])
     assert seqs(taking.result(WITHIN_S)) == [1]
 
 
@@ -151,28 +152,39 @@ def test_taking_gives_up_when_the_time_is_over(timeout_s):
 def test_a_producer_that_waits_for_room_is_woken(wake, limit, in_thread):
     feed = Feed(limit)
     for seq in range(1, limit + 1):
-        feed.put(record(seq))
-    putting = in_thread(feed.put, record(limit + 1))
+        feed.put([record(seq)])
+    putting = in_thread(feed.put, [record(limit + 1)])
     getattr(feed, wake)()
     assert putting.result(WITHIN_S) is (wake == "lift_limit")
+
+
+@pytest.mark.parametrize("wake", ["close", "lift_limit"])
+def test_a_producer_that_waits_with_the_rest_of_a_batch_is_woken(wake, in_thread):
+    feed = Feed(2)
+    putting = in_thread(feed.put, [record(seq) for seq in range(1, 8)])
+    assert seqs(feed.take(WITHIN_S)) == [1, 2]
+    getattr(feed, wake)()
+    assert putting.result(WITHIN_S) is (wake == "lift_limit")
+    feed.end()
+    assert seqs(feed.take(0)) == ([3, 4, 5, 6, 7] if wake == "lift_limit" else [])
 
 
 def test_without_a_limit_nothing_is_lost():
     feed = Feed(1)
     feed.lift_limit()
     for seq in range(1, 4):
-        assert feed.put(record(seq)) is True
+        assert feed.put([record(seq)]) is True
     assert seqs(feed.take(0)) == [1, 2, 3]
 
 
 def test_a_closed_feed_keeps_nothing_and_holds_nobody_up():
     feed = Feed(1)
-    feed.put(record(1))
+    feed.put([record(1)])
     feed.close()
     feed.close()
     assert feed.drained
     for seq in range(2, 10):
-        assert feed.put(record(seq)) is False
+        assert feed.put([record(seq)]) is False
     assert feed.take(None) == []
     feed.end(record(10))
     assert feed.take(None) == []
@@ -195,7 +207,7 @@ def test_no_schedule_of_puts_and_takes_loses_or_reorders_anything(limit, schedul
             waiting = 0
         elif waiting < limit:  # otherwise it would wait for ever
             put, waiting = put + 1, waiting + 1
-            assert feed.put(record(put)) is True
+            assert feed.put([record(put)]) is True
         assert not feed.drained
     if rest:
         put += 1
@@ -223,7 +235,7 @@ def test_nothing_is_lost_or_reordered_between_two_threads(limit, bursts, timeout
             assert turns.acquire(timeout=WITHIN_S)
             for _ in range(burst):
                 seq += 1
-                assert feed.put(record(seq))
+                assert feed.put([record(seq)])
         feed.end()
 
     producer = threading.Thread(target=produce, name="test-producer")

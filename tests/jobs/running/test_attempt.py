@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,13 @@ WITHIN_S = 60.0
 QUEUED = StatusChanged("queued")
 REQUEST = CompletionRequest(prompts=("p",))
 ANSWER = [Started(), ContentDelta("a"), ContentDelta("b"), ChoiceFinished(), Completed()]
+
+
+def records_of(attempt: Attempt) -> Iterator[Record]:
+    """Yield what an attempt announces, one by one; closing it closes the attempt's iterator."""
+    with closing(attempt.batches()) as batches:
+        for batch in batches:
+            yield from batch
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,7 @@ both_ways = pytest.mark.parametrize("detached", [True, False])
 
 @both_ways
 def test_records_are_queued_first_and_numbered_without_gaps(begin, store, detached):
-    records = list(begin(ANSWER, detached=detached).records())
+    records = list(records_of(begin(ANSWER, detached=detached)))
     assert events_of(records) == [QUEUED, *ANSWER]
     assert [record.seq for record in records] == [1, 2, 3, 4, 5, 6]
     assert list(store.records("job")) == records
@@ -151,7 +159,7 @@ def test_records_are_queued_first_and_numbered_without_gaps(begin, store, detach
 
 def test_records_carry_the_time_of_the_clock(begin, clock, store):
     attempt = begin([lambda context: clock.advance(2.5), *ANSWER])
-    records = list(attempt.records())
+    records = list(records_of(attempt))
     assert records[0].created_at == 1_700_000_000
     assert {record.created_at for record in records[1:]} == {1_700_000_002.5}
     assert store.job("job").finished_at == 1_700_000_002.5
@@ -163,14 +171,14 @@ def test_what_is_announced_was_stored_before(begin, store):
     def note(last: bool) -> None:
         told.append((store.job("job").last_seq, last))
 
-    list(begin(ANSWER, detached=True, on_stored=note).records())
+    list(records_of(begin(ANSWER, detached=True, on_stored=note)))
     # the text goes with what comes after it
     assert told == [(1, False), (2, False), (5, False), (6, True)]
     assert [len(append.events) for append in store.appends] == [1, 1, 3, 1]
 
 
 def test_a_job_that_dies_with_its_client_is_stored_once_before_its_end_is_announced(begin, store):
-    records = begin(ANSWER).records()
+    records = records_of(begin(ANSWER))
     for record in records:
         if isinstance(record.event, Completed):
             assert store.appends == [Append([QUEUED, *ANSWER], None)]
@@ -182,7 +190,7 @@ def test_a_job_that_dies_with_its_client_is_stored_once_before_its_end_is_announ
 @pytest.mark.parametrize("last", [Failed(ErrorInfo("no", "c")), ValueError("broken")])
 @both_ways
 def test_a_failure_is_stored_as_the_end(begin, store, detached, last):
-    records = list(begin([ContentDelta("a"), last], detached=detached).records())
+    records = list(records_of(begin([ContentDelta("a"), last], detached=detached)))
     assert isinstance(records[-1].event, Failed)
     assert list(store.records("job")) == records
     assert store.job("job").status == "failed"
@@ -193,14 +201,14 @@ def test_the_context_is_the_jobs(begin, store, clock):
     request = CompletionRequest(prompts=("p",), sampling=Sampling(seed=7))
     forwarded = Forwarded(api_key="key")
     attempt = begin([seen.append, *ANSWER], request=request, timeout_s=9, forwarded=forwarded)
-    records = attempt.records()
+    records = records_of(attempt)
     next(records), next(records)
     (context,) = seen
     assert (context.job_id, context.attempt, context.restored) == ("job", 1, None)
     assert context.clock is clock
     assert context.deadline == clock.monotonic() + 9
     assert context.forwarded == forwarded
-    list(begin.again().records())
+    list(records_of(begin.again()))
     assert seen[1].attempt == 2
     assert seen[1].random.random() == context.random.random()
 
@@ -210,7 +218,7 @@ def test_the_context_is_the_jobs(begin, store, clock):
 
 def test_the_deadline_is_called_off_at_the_end(begin, clock):
     attempt = begin(ANSWER, timeout_s=9)
-    records = attempt.records()
+    records = records_of(attempt)
     next(records)
     assert clock.alarms == (clock.monotonic() + 9,)
     list(records)
@@ -220,7 +228,7 @@ def test_the_deadline_is_called_off_at_the_end(begin, clock):
 
 
 def test_the_deadline_is_called_off_when_the_run_is_left(begin, clock):
-    records = begin(ANSWER, timeout_s=9).records()
+    records = records_of(begin(ANSWER, timeout_s=9))
     next(records)
     records.close()
     assert clock.alarms == ()
@@ -230,7 +238,7 @@ def test_the_deadline_is_called_off_when_the_run_is_left(begin, clock):
 def test_the_deadline_ends_a_run_that_blocks(begin, clock, store, in_thread, detached):
     gate = Gate()
     attempt = begin([ContentDelta("a"), gate, *ANSWER], timeout_s=9, detached=detached)
-    running = in_thread(lambda: list(attempt.records()))
+    running = in_thread(lambda: list(records_of(attempt)))
     gate.wait_until_reached()
     clock.advance(9)
     records = running.result(WITHIN_S)
@@ -246,7 +254,7 @@ def test_a_deadline_that_cannot_be_armed_does_not_leave_the_job_unfinished(
 
     monkeypatch.setattr(clock, "call_at", closed)
     with pytest.raises(RuntimeError, match="clock is closed"):
-        list(begin(ANSWER, timeout_s=9).records())
+        list(records_of(begin(ANSWER, timeout_s=9)))
     assert store.records("job")[-1].event == Failed(UNEXPECTED)
 
 
@@ -257,7 +265,7 @@ def test_a_deadline_that_cannot_be_armed_does_not_leave_the_job_unfinished(
 @pytest.mark.parametrize("taken", [1, 2, 5])
 def test_leaving_early_cancels_the_run_and_stores_it_as_cancelled(begin, store, taken, detached):
     attempt = begin(ANSWER, detached=detached)
-    records = attempt.records()
+    records = records_of(attempt)
     seen = [next(records) for _ in range(taken)]
     records.close()
     assert attempt.context.cancelled
@@ -271,7 +279,7 @@ def test_leaving_early_cancels_the_run_and_stores_it_as_cancelled(begin, store, 
 @pytest.mark.parametrize(("reason", "info"), [("shutdown", SHUTDOWN), ("deadline", DEADLINE)])
 def test_leaving_a_run_that_was_cancelled_stores_why(begin, store, reason, info):
     attempt = begin(ANSWER)
-    records = attempt.records()
+    records = records_of(attempt)
     next(records)
     attempt.context.cancel(reason)
     records.close()
@@ -281,7 +289,7 @@ def test_leaving_a_run_that_was_cancelled_stores_why(begin, store, reason, info)
 @both_ways
 def test_leaving_after_the_end_changes_nothing(begin, store, detached):
     attempt = begin(ANSWER, detached=detached)
-    records = attempt.records()
+    records = records_of(attempt)
     while not isinstance(next(records).event, Completed):
         pass
     records.close()
@@ -291,7 +299,7 @@ def test_leaving_after_the_end_changes_nothing(begin, store, detached):
 
 def test_leaving_early_closes_the_backends_iterator(begin, store):
     backend = scripted_backend(ANSWER)
-    records = begin(backend).records()
+    records = records_of(begin(backend))
     next(records)
     next(records)
     records.close()
@@ -307,7 +315,7 @@ def test_a_checkpoint_is_stored_with_all_events_before_it_in_one_step(begin, sto
         context.checkpoint({"text": "ab"})
 
     steps = [Started(), ContentDelta("a"), checkpoint, *ANSWER[2:]]
-    list(begin(steps, detached=detached).records())
+    list(records_of(begin(steps, detached=detached)))
     if detached:  # what came before is stored already, but for the text
         assert Append([ContentDelta("a")], {"text": "ab"}) in store.appends
         assert store.job("job").checkpoint_seq == 3
@@ -323,7 +331,7 @@ def test_a_checkpoint_is_stored_with_all_events_before_it_in_one_step(begin, sto
 @both_ways
 def test_a_checkpoint_after_the_end_is_refused(begin, store, detached):
     contexts: list[Context] = []
-    list(begin([contexts.append, *ANSWER], detached=detached).records())
+    list(records_of(begin([contexts.append, *ANSWER], detached=detached)))
     with pytest.raises(RuntimeError, match="after the end of run"):
         contexts[0].checkpoint({})
     assert store.job("job").checkpoint is None
@@ -333,7 +341,7 @@ def test_a_checkpoint_after_the_end_is_refused(begin, store, detached):
 @both_ways
 def test_a_run_that_is_over_leaves_nothing_to_the_garbage_collector(begin, detached):
     attempt = begin(ANSWER, detached=detached)
-    list(attempt.records())
+    list(records_of(attempt))
     gone = weakref.ref(attempt)
     gc.disable()
     try:
@@ -350,12 +358,14 @@ def test_a_checkpoint_stays_as_it_was_when_the_backend_goes_on(begin, store):
         context.checkpoint(state)
         state["loops"].append(2)
 
-    list(begin([checkpoint, *ANSWER]).records())
+    list(records_of(begin([checkpoint, *ANSWER])))
     assert store.job("job").checkpoint == {"loops": [1]}
 
 
 def test_a_checkpoint_that_is_no_json_fails_the_run_and_stores_nothing_of_it(begin, store, caplog):
-    records = list(begin([lambda context: context.checkpoint({"a": object()}), *ANSWER]).records())
+    records = list(
+        records_of(begin([lambda context: context.checkpoint({"a": object()}), *ANSWER]))
+    )
     assert records[-1].event == Failed(UNEXPECTED)
     assert store.job("job").checkpoint is None
     assert "not JSON serializable" in caplog.text
@@ -368,10 +378,10 @@ def test_the_next_attempt_gets_the_checkpoint_and_goes_on_numbering(begin, store
         seen.append((context.attempt, context.restored))
         context.checkpoint({"attempt": context.attempt})
 
-    records = begin([step, *ANSWER], detached=True).records()
+    records = records_of(begin([step, *ANSWER], detached=True))
     next(records), next(records)
     second = begin.again()
-    assert [(r.seq, r.event) for r in second.records()] == list(enumerate(ANSWER[1:], start=3))
+    assert [(r.seq, r.event) for r in records_of(second)] == list(enumerate(ANSWER[1:], start=3))
     assert seen == [(1, None), (2, {"attempt": 1})]
     with pytest.raises(FencedError):
         list(records)
@@ -385,7 +395,7 @@ def test_the_next_attempt_gets_the_checkpoint_and_goes_on_numbering(begin, store
 def test_a_fenced_attempt_stops_and_writes_nothing_more(begin, store, caplog, detached):
     backend = scripted_backend(ANSWER)
     attempt = begin(backend, detached=detached)
-    records = attempt.records()
+    records = records_of(attempt)
     first = next(records)
     store.claim("job", "another")
     with pytest.raises(FencedError):
@@ -410,7 +420,7 @@ def test_a_checkpoint_of_a_fenced_attempt_stops_the_backend(begin, store):
 
     attempt = begin([checkpoint, *ANSWER], detached=True)
     with pytest.raises(FencedError):
-        list(attempt.records())
+        list(records_of(attempt))
     (error,) = raised
     assert isinstance(error, Cancelled)
     assert store.job("job").checkpoint is None
@@ -419,7 +429,7 @@ def test_a_checkpoint_of_a_fenced_attempt_stops_the_backend(begin, store):
 
 def test_a_fenced_attempt_that_was_cancelled_before_writes_nothing_either(begin, store):
     attempt = begin(ANSWER, detached=True)
-    records = attempt.records()
+    records = records_of(attempt)
     next(records)
     attempt.context.cancel()
     store.claim("job", "another")
@@ -429,7 +439,7 @@ def test_a_fenced_attempt_that_was_cancelled_before_writes_nothing_either(begin,
 
 
 def test_leaving_a_fenced_attempt_is_quiet(begin, store):
-    records = begin(ANSWER, detached=True).records()
+    records = records_of(begin(ANSWER, detached=True))
     next(records)
     store.claim("job", "another")
     records.close()
@@ -441,7 +451,7 @@ def test_leaving_a_fenced_attempt_is_quiet(begin, store):
 def test_an_attempt_at_a_deleted_job_stops(begin, store, detached):
     backend = scripted_backend(ANSWER)
     attempt = begin(backend, detached=detached)
-    records = attempt.records()
+    records = records_of(attempt)
     next(records)
     store.delete("job")
     with pytest.raises(UnknownJobError):
@@ -461,7 +471,7 @@ def test_an_end_that_could_not_be_stored_is_not_announced_but_owed(begin, store)
     seen: list[Event] = []
     attempt = begin(ANSWER)
     with pytest.raises(StoreError, match="disk is full"):
-        seen.extend(record.event for record in attempt.records())
+        seen.extend(record.event for record in records_of(attempt))
     assert seen == [QUEUED, *ANSWER[:-1]]
     assert store.job("job").finished_at is None
     assert attempt.unsettled
@@ -482,7 +492,7 @@ def test_a_detached_job_that_cannot_be_stored_stops_and_is_given_back(
     store.failures = [None] * fails_at + [FULL]
     attempt = begin(backend, detached=True)
     with pytest.raises(StoreError, match="disk is full"):
-        list(attempt.records())
+        list(records_of(attempt))
     assert "cannot be stored" in caplog.text
     assert attempt.context.cancellation.event.wait(WITHIN_S)
     assert len(store.appends) == fails_at
@@ -493,7 +503,7 @@ def test_a_detached_job_that_cannot_be_stored_stops_and_is_given_back(
     job = store.job("job")
     assert (job.owner, job.released, job.status) == (None, 0, "queued")
     # whoever takes it over tells nothing twice
-    assert events_of(list(begin.again().records())) == [QUEUED, *ANSWER][job.last_seq :]
+    assert events_of(list(records_of(begin.again()))) == [QUEUED, *ANSWER][job.last_seq :]
     assert events_of(store.records("job")) == [QUEUED, *ANSWER]
 
 
@@ -501,7 +511,7 @@ def test_what_was_owed_for_a_job_that_is_anothers_by_now_is_forgotten(begin, sto
     store.failures = [FULL]
     attempt = begin(ANSWER)
     with pytest.raises(StoreError):
-        list(attempt.records())
+        list(records_of(attempt))
     store.claim("job", "another")
     attempt.settle()
     assert not attempt.unsettled
@@ -515,7 +525,7 @@ def test_a_run_that_is_handed_over_stores_what_it_told_and_gives_the_job_back(be
     steps = [Started(), ContentDelta("a"), lambda context: context.cancel("handover"), *ANSWER[2:]]
     attempt = begin(steps, detached=True)
     with pytest.raises(HandedBackError):
-        list(attempt.records())
+        list(records_of(attempt))
     assert events_of(store.records("job")) == [QUEUED, *ANSWER[:2]]
     job = store.job("job")
     assert (job.owner, job.released, job.finished_at) == (None, 1, None)
@@ -528,17 +538,17 @@ def test_a_run_that_told_nothing_before_the_shutdown_is_begun_anew_elsewhere(beg
             context.cancel("shutdown")
 
     with pytest.raises(HandedBackError):
-        list(begin([shut_down, *ANSWER], detached=True).records())
+        list(records_of(begin([shut_down, *ANSWER], detached=True)))
     job = store.job("job")
     assert (job.owner, job.released, job.finished_at, job.last_seq) == (None, 1, None, 1)
-    assert events_of(list(begin.again().records())) == ANSWER
+    assert events_of(list(records_of(begin.again()))) == ANSWER
 
 
 @both_ways
 def test_a_run_that_told_something_or_is_its_clients_ends_with_the_server(begin, store, detached):
     told = [Started()] if detached else []
     steps = [*told, lambda context: context.cancel("shutdown"), *ANSWER]
-    records = list(begin(steps, detached=detached).records())
+    records = list(records_of(begin(steps, detached=detached)))
     assert records[-1].event == Failed(SHUTDOWN)
     assert store.job("job").error_code == "shutting_down"
 
@@ -548,7 +558,7 @@ def test_only_that_the_store_was_away_is_forgiven(begin, store, failure, forgive
     store.failures = [None, failure]
     attempt = begin(scripted_backend(ANSWER, durable=True), detached=True)
     with pytest.raises(StoreError):
-        list(attempt.records())
+        list(records_of(attempt))
     attempt.settle()
     assert store.job("job").released == forgiven
 
@@ -564,7 +574,7 @@ def test_what_a_run_cannot_read_of_the_store_does_not_end_its_job(
     steps = [Started(), lambda context: context.updates(), *ANSWER[1:]]
     attempt = begin(scripted_backend(steps, durable=True), detached=True)
     with pytest.raises(StoreError):
-        list(attempt.records())
+        list(records_of(attempt))
     assert attempt.unsettled
     attempt.settle()
     job = store.job("job")
@@ -575,10 +585,10 @@ def test_a_run_that_ends_by_itself_is_not_handed_over(begin, store):
     steps = [*ANSWER[:-1], lambda context: context.cancel("handover"), Completed()]
     attempt = begin(scripted_backend(steps, heeds_cancel=False), detached=True)
     with pytest.raises(HandedBackError):
-        list(attempt.records())
+        list(records_of(attempt))
     cancelled = begin.again()
     cancelled.context.cancel()
-    assert list(cancelled.records())[-1].event == Failed(CANCELLED)
+    assert list(records_of(cancelled))[-1].event == Failed(CANCELLED)
 
 
 def test_a_job_that_could_not_be_handed_over_is_given_back_later(begin, store):
@@ -591,7 +601,7 @@ def test_a_job_that_could_not_be_handed_over_is_given_back_later(begin, store):
 
     store.release = failing
     with pytest.raises(StoreError):
-        list(attempt.records())
+        list(records_of(attempt))
     store.release = fail
     assert events_of(store.records("job")) == [QUEUED, Started()]
     assert attempt.unsettled
@@ -607,7 +617,7 @@ def test_an_attempt_at_no_job_is_refused(make_registry, store, clock):
     job = Job(id="nothing", created_at=1.0, model="m", backend="scripted", request=REQUEST)
     attempt = Attempt(job, store=store, registry=registry, clock=clock)
     with pytest.raises(UnknownJobError):
-        list(attempt.records())
+        list(records_of(attempt))
 
 
 def test_an_attempt_whose_backend_cannot_be_loaded_is_refused(begin):
@@ -630,7 +640,7 @@ def test_a_job_is_run_by_its_own_backend_whatever_its_model_means_here(
     )
     store.create(Job(id="job", created_at=1.0, model="m", backend="own", request=REQUEST))
     attempt = Attempt(store.claim("job", "me"), store=store, registry=registry, clock=clock)
-    assert events_of(list(attempt.records())) == [QUEUED, *ANSWER]
+    assert events_of(list(records_of(attempt))) == [QUEUED, *ANSWER]
     assert own.script.runs == 1
 
 
@@ -639,6 +649,6 @@ def test_a_backend_that_never_ends_is_read_as_it_comes(begin):
         while True:
             yield ContentDelta("a")
 
-    records = begin(forever).records()
+    records = records_of(begin(forever))
     assert [next(records).seq for _ in range(1000)] == list(range(1, 1001))
     records.close()

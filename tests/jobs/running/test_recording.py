@@ -93,8 +93,10 @@ class Recording:
 
     def add(self, *events: Event) -> None:
         for event in events:
-            take = self.batched.end if isinstance(event, Completed) else self.batched.add
-            take(self.record(event))
+            if isinstance(event, Completed):
+                self.batched.end(self.record(event))
+            else:
+                self.batched.add([self.record(event)])
 
     @property
     def position(self) -> int:
@@ -220,7 +222,7 @@ def test_a_zombie_writes_nothing(recording, store, clock):
 
 def test_an_attached_job_is_stored_at_its_end_or_when_it_is_large(recording, store):
     for _ in range(2500):
-        recording.kept.add(recording.record(A))
+        recording.kept.add([recording.record(A)])
     assert recording.position == 2048
     recording.kept.end(recording.record(Completed()))
     assert recording.position == 2501

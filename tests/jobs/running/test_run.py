@@ -30,12 +30,13 @@ from caesar_server.contract import (
     RateLimitedError,
     Request,
     RequestRejectedError,
+    Started,
     StatusChanged,
     UsageCounted,
 )
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED
 from caesar_server.jobs.context import RunContext
-from caesar_server.jobs.running.run import run_events
+from caesar_server.jobs.running.run import AT_ONCE, run_batches, run_events
 from caesar_server.testing import FakeClock, Gate, scripted_backend
 
 WITHIN_S = 60.0
@@ -235,6 +236,76 @@ def test_nothing_after_the_terminal_event_is_passed_on(last, after, caplog):
     assert list(run_events(backend(), REQUEST, RunContext("id"))) == [ChoiceFinished(), last]
     assert backend.script.closed == 1
     assert caplog.records == []
+
+
+# Batches
+
+
+A, B = ContentDelta("a"), ContentDelta("b")
+
+
+def batches(items: Any, context: RunContext | None = None) -> list[list[Event]]:
+    """Return what is told together of what a backend yields."""
+    return [
+        list(batch) for batch in run_batches(Returns(items), REQUEST, context or RunContext("id"))
+    ]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_what_a_backend_tells_together_goes_on_together(kind):
+    items = [Started(), kind([A, B]), A, kind([B, ChoiceFinished(), Completed()])]
+    assert batches(items) == [[Started()], [A, B], [A], [B, ChoiceFinished()], [Completed()]]
+    assert list(run_events(Returns(items), REQUEST, RunContext("id"))) == [
+        *(Started(), A, B, A, B, ChoiceFinished(), Completed())
+    ]
+
+
+def test_an_empty_batch_is_nothing():
+    assert batches([[], (), ANSWER, []]) == [ANSWER[:-1], [Completed()]]
+
+
+@pytest.mark.parametrize("junk", ["text", None, [A], ChoiceFinished(3), ContentDelta(b"")])  # type: ignore[arg-type]
+def test_what_comes_before_a_breach_in_a_batch_is_told(junk, caplog):
+    assert batches([[A, B, junk, A, ChoiceFinished(), Completed()]]) == [
+        [A, B],
+        [Failed(UNEXPECTED)],
+    ]
+    assert "Returns broke the contract" in caplog.text
+
+
+def test_nothing_after_the_terminal_event_of_a_batch_is_looked_at(caplog):
+    items = Watched([[A, ChoiceFinished(), Completed(), "junk"], "junk"])
+    assert batches(items) == [[A, ChoiceFinished()], [Completed()]]
+    assert items.closes == 1
+    assert caplog.records == []
+
+
+def test_a_batch_that_grows_too_long_is_told_up_to_there():
+    told = batches([[ContentDelta("abc")] * 100], RunContext("id", max_answer_chars=7))
+    assert told[0] == [ContentDelta("abc")] * 2
+    assert told[1][0].error.code == "answer_too_long"
+    assert len(told) == 2
+
+
+def test_a_cancel_ends_a_long_batch_before_its_end():
+    context = RunContext("id")
+    long = [*[A] * (2 * AT_ONCE + 1), *ANSWER[1:]]
+    assert [len(batch) for batch in batches([long])] == [AT_ONCE, AT_ONCE, 2, 1]
+    told = run_batches(Returns([long]), REQUEST, context)
+    assert len(next(told)) == AT_ONCE
+    context.cancel()
+    assert list(told) == [(Failed(CANCELLED),)]
+
+
+def test_of_a_batch_what_an_earlier_attempt_has_told_is_left_out():
+    known = [ContentDelta("old"), ContentDelta("older")]
+
+    def fresh(event: Event) -> Event | None:
+        return None if event in known else event
+
+    items = [[ContentDelta("older"), ContentDelta("old"), A], [ContentDelta("old")], [B, *ANSWER]]
+    told = run_batches(Returns(items), REQUEST, RunContext("id"), fresh)
+    assert [list(batch) for batch in told] == [[A], [B, *ANSWER[:-1]], [Completed()]]
 
 
 # Cancel

@@ -135,7 +135,7 @@ class Losing:
         """Run an attempt that is lost once all that it told is stored."""
         attempt = self.attempt()
         with pytest.raises(LostError):
-            list(attempt.records())
+            list(attempt.batches())
         self._clock.advance(1)
         eventually(lambda: self.store.job("job").last_seq == attempt.told_seq)
 
@@ -154,7 +154,7 @@ def test_a_loss_while_a_run_repeats_tells_nothing_twice(
     job.lose(eventually)
     assert job.events() == [StatusChanged("queued"), *ALL[:-1]]
     job.lose(eventually)
-    list(job.attempt().records())
+    list(job.attempt().batches())
     assert job.events() == [StatusChanged("queued"), *ALL]
 
 
@@ -184,7 +184,7 @@ def test_the_usage_of_calls_is_not_told_twice(clock, make_registry):
     )
     job = Losing(Full(), make_registry({"telling": CallingBackend, "called": called}), clock)
     with pytest.raises(LostError):
-        list(job.attempt().records())
-    list(job.attempt().records())
+        list(job.attempt().batches())
+    list(job.attempt().batches())
     assert job.events()[-2:] == [UsageCounted(3, 4), Completed()]
     assert len([event for event in job.events() if isinstance(event, UsageCounted)]) == 1
