@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
-from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 
 from caesar_server.app import create_app
 from caesar_server.cli.gunicorn_options import gunicorn_options
 from caesar_server.cli.plugins.reload import GRACE_S, watch_sources
+from caesar_server.cli.workers.master import Master
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.access.keyring import Latch
@@ -37,19 +37,6 @@ def _stay_at_hangup(arbiter: Any) -> None:
         )
 
     signal.signal(signal.SIGHUP, stay)
-
-
-class _Master(Arbiter):  # type: ignore[misc]
-    """gunicorn's master, which replaces no worker for settings that cannot be used.
-
-    The streams of the old ones would be cut for nothing, and what is wrong, the file of keys say,
-    may be what the new ones have to read.
-    """
-
-    def reload(self) -> None:
-        """Begin anew with other workers, if there is something to begin with."""
-        if self.app.read_settings():
-            super().reload()
 
 
 class GunicornApp(BaseApplication):  # type: ignore[misc]
@@ -88,7 +75,7 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         if self._watch:
             grace_s = min(GRACE_S, settings.graceful_timeout_s)
             settings = replace(settings, graceful_timeout_s=grace_s)
-        for name, value in gunicorn_options(settings).items():
+        for name, value in gunicorn_options(settings, is_relieved=True).items():
             self.cfg.set(name, value)
         self.cfg.set("bind", self._address)
         if self._watch:
@@ -116,7 +103,7 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
 
     def run(self) -> None:
         """Serve until a signal ends it."""
-        _Master(self).run()
+        Master(self).run()
 
     def read_settings(self) -> bool:
         """Read the settings again, on SIGHUP; return whether new workers are to begin.

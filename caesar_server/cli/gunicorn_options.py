@@ -40,9 +40,11 @@ _MAX_HEADER_BYTES = 8190
 _BOOT_FAILED = 3
 
 
-def gunicorn_options(settings: Settings) -> dict[str, Any]:
+def gunicorn_options(settings: Settings, *, is_relieved: bool = False) -> dict[str, Any]:
     """Return gunicorn's settings by name, all but the address.
 
+    :param is_relieved: whether the master is this server's own, which begins a worker's successor
+        before it ends the worker.
     :raises SettingsError: if what ``worker_class`` needs is not installed.
     """
     base = worker_base(settings)
@@ -54,6 +56,7 @@ def gunicorn_options(settings: Settings) -> dict[str, Any]:
             "patience_s": settings.write_timeout_s,
             "grace_s": grace_s(settings),
             "ends_after_s": settings.graceful_timeout_s,
+            "is_relieved": is_relieved,
         },
     )
     return {

@@ -140,11 +140,15 @@ class Answering:
         finally:
             self._tell_hook(req, environ, answer)
 
+    def retire(self) -> None:
+        """End after the current requests: ``max_requests`` of them were answered."""
+        self.log.info("Autorestarting worker after current request.")
+        self.alive = False
+
     def _count(self) -> None:
         self.nr += 1
         if self.nr >= self.max_requests and self.alive:
-            self.log.info("Autorestarting worker after current request.")
-            self.alive = False
+            self.retire()
 
     def _send(self, answer: Answer, req: Any, environ: dict[str, Any], began: datetime) -> None:
         body = self.wsgi(environ, answer.start_response)

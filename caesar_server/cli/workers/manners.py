@@ -17,6 +17,7 @@ from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.errors import BadRequestError
 from caesar_server.settings import Settings
+from caesar_server.web.access.keyring import Latch
 from caesar_server.web.errors import error_object
 from caesar_server.web.services import Services
 
@@ -41,11 +42,19 @@ class Manners:
     #: A client that neither sends nor takes a byte for so many seconds while it is its turn is cut
     #: off.  gunicorn waits for ever, so a few dozen such clients would hold all threads.
     patience_s: ClassVar[float] = 60.0
+    #: Whether the master puts a successor in the worker's place before it tells it to end.
+    is_relieved: ClassVar[bool] = False
 
     #: gunicorn's logger, and the number of requests so far; the worker below sets them.
     log: Any
     nr: int
     notify: Callable[[], None]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # made in the master, which looks at them
+        self.serves = Latch()
+        self.asks_to_go = Latch()
+        super().__init__(*args, **kwargs)
 
     @property
     def alive(self) -> bool:
@@ -64,10 +73,11 @@ class Manners:
 
     @property
     def max_requests(self) -> int:
-        """After how many requests gunicorn replaces the worker; up to twice as many while it runs.
+        """After how many requests the worker is replaced; up to twice as many while it runs.
 
-        A worker that ends takes no requests, and gunicorn begins its successor only once it is
-        gone: with one worker nobody would answer for as long as its runs may go on.
+        A worker that ends gives its runs some time, and what takes longer is lost or handed on.
+        With gunicorn's own master there is more to it: a worker that ends takes no requests, and
+        its successor begins only once it is gone.
         """
         most = self._max_requests
         if self.nr < most or self.nr >= 2 * most:
@@ -81,11 +91,20 @@ class Manners:
 
     def run(self) -> None:
         """Serve until told to end; then let runs end for which no client holds a connection."""
+        self.serves.set()
         super().run()  # type: ignore[misc]
         services = services_of(self)
         # else the master is gone, and nothing was told to end
         if services is not None and not self.alive:
             let_runs_end(services, self._ended_at + self.ends_after_s, self.notify)
+
+    def retire(self) -> None:
+        """Ask for a successor and go on until it is there; without such a master, end."""
+        if not self.is_relieved:
+            super().retire()  # type: ignore[misc]
+        elif not self.asks_to_go.is_set():
+            self.log.info("This worker has answered %d requests and waits for another.", self.nr)
+            self.asks_to_go.set()
 
     def begin_to_end(self) -> None:
         """Give what runs ``grace_s`` seconds.  May be called in a signal handler."""
