@@ -13,6 +13,7 @@ import pytest
 from caesar_server.contract import Completed, CompletionRequest, LoopFinished
 from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.checkpoints import Checkpoint
+from caesar_server.store.sql.connecting.answered import AnsweredConnection
 from caesar_server.store.sql.connecting.held import Held, HeldJob
 from caesar_server.store.sql.postgres import PostgresDatabase
 from caesar_server.store.sql.sqlite import SqliteDatabase
@@ -167,29 +168,21 @@ def test_a_commit_that_nobody_heard_of_counts_once(
 
 
 def test_it_can_be_tried_again_after_the_database_was_away(
-    postgres: PostgresDatabase, open_store: OpenStore, mine: NewJob, whole: list[Record]
+    postgres: PostgresDatabase,
+    open_store: OpenStore,
+    mine: NewJob,
+    whole: list[Record],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Away(PostgresDatabase):
-        is_away = True
+    def refuse(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError("connection refused")
 
-        def writing_engine(self) -> Any:
-            engine = super().writing_engine()
-            connect = engine.dialect.connect
-
-            def reach(*given: Any, **options: Any) -> Any:
-                if self.is_away:
-                    raise psycopg.OperationalError("connection refused")
-                return connect(*given, **options)
-
-            engine.dialect.connect = reach  # type: ignore[method-assign]
-            return engine
-
-    database = Away(postgres.writing_engine().url)
-    store = open_store(database, retry_s=0.2)
+    store = open_store(postgres, retry_s=0.2)
     store.create(mine(), wait=False, held=True)
-    with pytest.raises(StoreError):
-        store.append("job", 1, whole)
-    database.is_away = False
+    with monkeypatch.context() as away:
+        away.setattr(AnsweredConnection, "connect", refuse)
+        with pytest.raises(StoreError):
+            store.append("job", 1, whole)
     store.append("job", 1, whole)
     assert store.job("job").status == "completed"
 

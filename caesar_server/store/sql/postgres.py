@@ -21,6 +21,7 @@ from sqlalchemy import (
     Engine,
     cast,
     create_engine,
+    event,
     func,
     select,
     text,
@@ -30,6 +31,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from caesar_server.store.changes import Changes
+from caesar_server.store.sql.connecting.answered import STATEMENT_S, AnsweredConnection
 from caesar_server.store.sql.database import READERS, Database, Kind
 
 logger = logging.getLogger(__name__)
@@ -42,8 +44,6 @@ IDLE_IN_TRANSACTION_S = 2
 #: The same of what looks at the tables or makes them: code is loaded between its statements, and a
 #: busy machine takes its time for that.
 IDLE_IN_SCHEMA_S = 60
-#: Longest that one statement may take.
-STATEMENT_S = 30
 CONNECT_S = 5
 #: Between two tries to listen again.
 PAUSE_S = 0.5
@@ -85,11 +85,9 @@ class PostgresDatabase(Database):
 
     def writing_engine(self) -> Engine:
         """Return a new engine without a pool."""
-        return create_engine(
-            self._url,
+        return self._engine(
             poolclass=NullPool,
             isolation_level="READ COMMITTED",
-            hide_parameters=True,
             # Prepared at once. Otherwise text and values go out as one order, in pieces if they are
             # large, and from the first to the last one no time-out of the server counts: a process
             # that is stopped in between would hold its locks for as long as it lies still.
@@ -98,13 +96,11 @@ class PostgresDatabase(Database):
 
     def reading_engine(self) -> Engine:
         """Return a new engine for single statements."""
-        return create_engine(
-            self._url,
+        return self._engine(
             poolclass=QueuePool,
             pool_size=READERS,
             max_overflow=0,
             isolation_level="AUTOCOMMIT",
-            hide_parameters=True,
             pool_reset_on_return=None,
             connect_args=self._arguments(),
         )
@@ -159,9 +155,23 @@ class PostgresDatabase(Database):
             return f"store: {self.name}: {reason}; {hint}"
         return f"store: {self.name}: {type(cause).__name__}; see the log"
 
+    def _engine(self, **options: Any) -> Engine:
+        engine = create_engine(self._url, hide_parameters=True, **options)
+        connection_class = self._connection_class()
+
+        def connect(dialect: Any, record: Any, args: Any, named: Any) -> psycopg.Connection[Any]:
+            return connection_class.connect(*args, **named)
+
+        event.listen(engine, "do_connect", connect)
+        return engine
+
+    def _connection_class(self) -> type[psycopg.Connection[Any]]:
+        # with options of their own statements may take as long as these say
+        return psycopg.Connection if "options" in self._url.query else AnsweredConnection
+
     def _listen(self) -> psycopg.Connection[Any]:
         url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        connection = psycopg.connect(url, autocommit=True, **self._arguments())
+        connection = self._connection_class().connect(url, autocommit=True, **self._arguments())
         try:
             connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error:
