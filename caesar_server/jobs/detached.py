@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from caesar_server.contract.context import Forwarded
-from caesar_server.errors import SHUTDOWN, QueueFullError, ShuttingDownError
+from caesar_server.errors import SHUTDOWN, OverloadedError, QueueFullError, ShuttingDownError
 from caesar_server.jobs.cancellation import cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
 from caesar_server.jobs.context import NoObserver, Observer
@@ -20,6 +20,7 @@ from caesar_server.jobs.leasing.claims import Claims
 from caesar_server.jobs.leasing.lease import Lease
 from caesar_server.jobs.leasing.orphans import Orphans
 from caesar_server.jobs.running.pool import JobPool
+from caesar_server.jobs.running.threads import Pauses
 from caesar_server.registry import Registry
 from caesar_server.store.base import Job, Store, UnknownJobError
 from caesar_server.store.quotas import Quota
@@ -123,6 +124,8 @@ class DetachedJobs:
         )
         #: Whether jobs are known to wait: new ones then wait behind them.
         self._some_wait = False
+        #: Each try costs the job a claim and a release, and these wake all processes.
+        self._pauses = Pauses()
         self._leaving = False
         self._closed = False
         self._prune_at = 0.0
@@ -235,7 +238,7 @@ class DetachedJobs:
                 self._some_wait = False
                 return
             if self._may_begin() and self._pool.take_place():
-                self._pool.run_taken_over(job)
+                self._run_taken_over(job)
             else:
                 # a new job was quicker, or the process began to end meanwhile
                 self._claims.give_back(job, forgiven=True)
@@ -243,12 +246,21 @@ class DetachedJobs:
             # of other processes too: or new jobs would take each place that becomes free
             self._some_wait = True
 
+    def _run_taken_over(self, job: Job) -> None:
+        try:
+            self._pool.run_taken_over(job)
+        except OverloadedError:
+            self._pauses.failed()
+            raise
+        self._pauses.went_well()
+
     def _claimable(self) -> Collection[str]:
         """Return the backends whose jobs this process takes from the queue."""
         return self._claims.able if self._limits.run_here and not self._leaving else ()
 
     def _may_begin(self) -> bool:
-        return self._limits.run_here and self._pool.has_room and not self._leaving
+        has_room = self._pool.has_room and self._pauses.is_over
+        return self._limits.run_here and has_room and not self._leaving
 
     def _prune(self) -> None:
         """Forget old jobs now and then; many of them in several steps, for other steps wait."""

@@ -30,8 +30,10 @@ from caesar_server.errors import (
     ShuttingDownError,
 )
 from caesar_server.jobs.clock import SystemClock
+from caesar_server.jobs.detached import DetachedJobs
 from caesar_server.jobs.leasing import orphans as orphans_module
 from caesar_server.jobs.leasing.lease import Lease
+from caesar_server.jobs.running import threads
 from caesar_server.store.base import Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.memory import MemoryStore
 from caesar_server.testing import Gate, durable_backend, scripted_backend
@@ -458,6 +460,36 @@ def test_a_lost_job_for_which_there_is_no_thread_is_given_back(
     assert ended.status == "completed"
     assert ended.attempt - ended.released == attempt + 1
     eventually(lambda: parts.runner.running == 0)
+
+
+def test_without_a_thread_it_is_not_tried_again_and_again(
+    make_process, store, eventually, monkeypatch
+):
+    """Each give-back wakes the process that has just given back, and all others."""
+    start = threading.Thread.start
+
+    def start_of_others(thread):
+        if thread.name.startswith("caesar-job"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    look_after = DetachedJobs.look_after
+    looks = []
+
+    def noted_look(jobs):
+        look_after(jobs)
+        looks.append(store.job(job.id).released)
+
+    monkeypatch.setattr(DetachedJobs, "look_after", noted_look)
+    monkeypatch.setattr(threads, "_FIRST_PAUSE_S", 3600.0)
+    parts = make_process(ANSWER, job_limits={"threads": 1})
+    job = stored_job(store, parts, told=[QUEUED])
+    with monkeypatch.context() as few:
+        few.setattr(threading.Thread, "start", start_of_others)
+        parts.runner.start()
+        # the look that fails is none of them
+        eventually(lambda: len(looks) >= 2)
+    assert set(looks) == {1}
 
 
 @pytest.mark.parametrize(("most", "attempt"), [(1, 0), (3, 1)])

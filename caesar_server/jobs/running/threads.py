@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -10,6 +11,10 @@ from typing import ParamSpec, TypeVar
 from caesar_server.errors import OverloadedError
 
 logger = logging.getLogger(__name__)
+
+#: How long nothing is begun where there was no thread; twice as long each time, up to the longest.
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -51,3 +56,25 @@ class PatientPool(ThreadPoolExecutor):
                     "allow more (a container's limit of pids), or set threads lower",
                     len(self._threads),
                 )
+
+
+class Pauses:
+    """When to try again what the system had no thread for.  For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._pause_s = _FIRST_PAUSE_S
+        self._until = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may be tried."""
+        return time.monotonic() >= self._until
+
+    def failed(self) -> None:
+        """Begin a pause, longer than the last one unless something went well meanwhile."""
+        self._until = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def went_well(self) -> None:
+        """Let the next pause be short."""
+        self._pause_s = _FIRST_PAUSE_S

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from caesar_server.errors import OverloadedError
-from caesar_server.jobs.running.threads import PatientPool
+from caesar_server.jobs.running.threads import PatientPool, Pauses
 
 WITHIN_S = 60.0
 
@@ -58,3 +58,25 @@ def test_without_any_thread_nothing_is_begun_now_or_later(pool, allow) -> None:
     allow(1)
     pool.submit(done.append, "taken").result(WITHIN_S)
     assert done == ["taken"]
+
+
+def test_pauses_grow_until_something_goes_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    pauses = Pauses()
+    lengths = []
+
+    def fail() -> None:
+        assert pauses.is_over
+        pauses.failed()
+        began = now[0]
+        while not pauses.is_over:
+            now[0] += 0.5
+        lengths.append(now[0] - began)
+
+    for _ in range(7):
+        fail()
+    assert lengths == [1, 2, 4, 8, 16, 30, 30]
+    pauses.went_well()
+    fail()
+    assert lengths[-1] == 1
