@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ class Recorded(Master):
         while len(self.WORKERS) < self.num_workers:
             self.spawn_worker()
 
-    def spawn_worker(self) -> None:
+    def spawn_worker(self) -> None:  # type: ignore[override]
         self.worker_age += 1
         self.WORKERS[self.worker_age] = SimpleNamespace(
             age=self.worker_age, serves=Latch(), asks_to_go=Latch()
@@ -127,3 +128,28 @@ def test_a_reload_waits_for_no_successor(monkeypatch: pytest.MonkeyPatch) -> Non
     master.reload()
     assert [pid for pid, _ in master.told] == [1, 2, 3, 4]
     assert master.after(gone=(1, 2, 3, 4)) == [5, 6]
+
+
+def test_where_no_process_can_begin_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Config()
+    config.set("worker_class", "gthread")
+    begun: list[Any] = []
+    config.set("pre_fork", lambda server, worker: begun.append(worker))
+    master = Master(SimpleNamespace(cfg=config))
+    master.pid, master.WORKERS = 1, {}
+
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("os.fork", fork)
+    master.manage_workers()
+    assert master.WORKERS == {}
+    assert "cannot begin now, and is tried again" in capsys.readouterr().err
+    monkeypatch.setattr("os.fork", lambda: 4711)
+    master.manage_workers()
+    (worker,) = master.WORKERS.values()
+    assert worker.pid == 4711
+    for each in begun:
+        each.tmp.close()

@@ -22,8 +22,10 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,11 +34,13 @@ from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
 from gunicorn.http.body import LengthReader  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import (  # type: ignore[import-untyped]
     STOP_KEEPALIVE_LINGER,
+    PollableMethodQueue,
     TConn,
     ThreadWorker,
 )
 
 from caesar_server.cli.workers.answering import Answering
+from caesar_server.errors import OverloadedError
 from caesar_server.jobs.running.threads import PatientPool
 
 #: What an accept may fail with although all is well.
@@ -61,6 +65,7 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.method_queue = CallQueue()
         self._lingering: deque[_Lingering] = deque()
         self._no_room_until: float | None = None
 
@@ -150,7 +155,13 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     def enqueue_req(self, conn: Any) -> None:
         """Give a connection on which something was sent to a thread."""
-        self.tpool.submit(self._serve, conn)
+        try:
+            self.tpool.submit(self._serve, conn)
+        except OverloadedError as error:
+            # not even a first thread, which would say it to the client
+            self.log.warning("a connection is closed: %s", error)
+            self.nr_conns -= 1
+            conn.close()
 
     def _serve(self, conn: Any) -> None:
         """Serve the next request of a connection and see to its future; called in a thread."""
@@ -210,6 +221,34 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
     def _keepalive_after(self, conn: Any, keepalive: bool) -> bool:
         # nothing is left of the body: the answer has promised it
         return bool(keepalive)
+
+
+class CallQueue(PollableMethodQueue):  # type: ignore[misc]
+    """What threads want the loop to call; after :meth:`close` it takes no more.
+
+    gunicorn's goes on to write to the number of its pipe, which may be that of another file by
+    then: a thread that answers longer than the worker waits put a byte into the database of jobs.
+    """
+
+    _read_fd: int | None
+    _write_fd: int | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        # by the same thread again, which a signal may find here
+        self._open = threading.RLock()
+
+    def defer(self, callback: Callable[..., object], *args: object) -> None:
+        """Have the loop call ``callback``.  Safe from any thread, and in a signal handler."""
+        with self._open:
+            if self._write_fd is not None:
+                super().defer(callback, *args)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        with self._open:
+            super().close()
+            self._read_fd = self._write_fd = None
 
 
 def _finish_body(parser: Any) -> bool:

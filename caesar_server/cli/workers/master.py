@@ -39,6 +39,19 @@ class Master(Arbiter):  # type: ignore[misc]
         finally:
             self._reloads = False
 
+    def spawn_worker(self) -> int | None:
+        """Begin a worker and return its process id; None if the system allows no further one.
+
+        Without a word of the master's it would be the end of the server, with all that others
+        answer; it tries again a second later.
+        """
+        try:
+            pid: int = super().spawn_worker()
+        except OSError as error:  # none comes here from the worker's own process
+            self.log.error("a worker cannot begin now, and is tried again: %s", error)
+            return None
+        return pid
+
     def manage_workers(self) -> None:
         """Begin and end workers until there are as many as there shall be.
 
