@@ -6,7 +6,8 @@ gunicorn 27.0 does not see to that:
 
 * where the system allows fewer threads or open files than the settings, a request ends the worker
   and all that it answers;
-* a new connection takes a thread for up to five seconds although nothing was sent on it yet;
+* a new connection takes a thread for up to five seconds although nothing was sent on it yet, and
+  one on which a request's head comes byte by byte for as long as that goes on;
 * a connection that is not kept is closed in the loop, which waits up to two seconds for its client
   to close it too: 50 clients that were refused and stay connected stop the loop for 100 seconds;
 * a thread waits up to five seconds for the rest of a body that the app did not want.  It does so
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple
 from gunicorn import util  # type: ignore[import-untyped]
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
 from gunicorn.http.body import LengthReader  # type: ignore[import-untyped]
+from gunicorn.http2 import negotiation  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import (  # type: ignore[import-untyped]
     STOP_KEEPALIVE_LINGER,
     PollableMethodQueue,
@@ -56,12 +58,18 @@ _LINGER_S = 2.0
 _LINGER_BYTES = 256 * 1024 * 1024
 #: Taken at once; the loop sees to others in between.
 _LINGER_PIECE_BYTES = 256 * 1024
+#: Taken of a request's head at once; as much as gunicorn's parser does.
+_HEAD_PIECE_BYTES = 8192
+_END_OF_HEAD = b"\r\n\r\n"
 #: Seconds that a thread waits for the rest of a body that the app did not read.
 _DRAIN_S = 0.1
 
 
 class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
-    """Gives no thread to a connection on which nothing was sent, nor to one that is closing."""
+    """Gives no thread to a connection on which no whole head is, nor to one that is closing.
+
+    A head has as long to come as a connection has for its next request, gunicorn's ``keepalive``.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,6 +97,24 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
         self.pending_conns.append(connection)
         ready = partial(self.on_pending_socket_readable, connection)
         self.poller.register(sock, selectors.EVENT_READ, ready)
+
+    def on_pending_socket_readable(self, conn: Any, client: socket.socket) -> None:
+        """Take what came of a request; the loop's, as all that follows."""
+        if conn.take_head():
+            super().on_pending_socket_readable(conn, client)
+
+    def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
+        """Take what came of a further request."""
+        if conn.take_head():
+            super().on_client_socket_readable(conn, client)
+        elif conn.head:
+            # it is idle no more, and its time begins
+            self.keepalived_conns.remove(conn)
+            conn.set_timeout()
+            self.pending_conns.append(conn)
+            ready = partial(self.on_pending_socket_readable, conn)
+            self.poller.modify(client, selectors.EVENT_READ, ready)
+            self._cap_if_ending()
 
     def set_accept_enabled(self, enabled: bool) -> None:
         """Take new connections or none; the loop asks in each round for what it thinks right."""
@@ -182,17 +208,19 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
         The loop may look at everything here meanwhile: it finds the connection among those that are
         kept before it can hear of it.
         """
-        if not self.alive or conn.parser.unreader.buf.getvalue():
+        if not self.alive or conn.has_next():
             return False
+        waiting, readable = self.keepalived_conns, self.on_client_socket_readable
+        if conn.head:
+            waiting, readable = self.pending_conns, self.on_pending_socket_readable
         conn.set_timeout()
-        self.keepalived_conns.append(conn)
-        ready = partial(self.on_client_socket_readable, conn)
+        waiting.append(conn)
         try:
-            self.poller.register(conn.sock, selectors.EVENT_READ, ready)
+            self.poller.register(conn.sock, selectors.EVENT_READ, partial(readable, conn))
         except Exception:
-            if conn not in self.keepalived_conns:
+            if conn not in waiting:
                 return True  # its time was over already, and the loop has closed it
-            self.keepalived_conns.remove(conn)
+            waiting.remove(conn)
             raise
         # The worker may have been told to end in between, and the loop have looked already.
         self._cap_if_ending()
@@ -263,13 +291,59 @@ def _finish_body(parser: Any) -> bool:
 
 
 class _Connection(TConn):  # type: ignore[misc]
-    """A connection that does not stop the loop when it is closed."""
+    """A connection whose heads the loop can take, and that does not stop it when it is closed."""
 
     def __init__(
         self, worker: PollingWorker, sock: socket.socket, address: Any, listener: socket.socket
     ) -> None:
         super().__init__(worker.cfg, sock, address, listener.getsockname())
         self._worker = worker
+        #: What came of a request that no thread has yet.
+        self.head = bytearray()
+        cfg = worker.cfg
+        #: Encrypted bytes tell nothing, and HTTP/2 begins in its own way.
+        self._is_plain = not cfg.is_ssl and not negotiation.prior_knowledge_allowed(cfg, address)
+        self._most_bytes = cfg.limit_request_line + cfg.limit_request_fields * (
+            cfg.limit_request_field_size + 2
+        )
+
+    def init(self) -> None:
+        """Give the parser what the loop has taken; called in the thread, for each request."""
+        super().init()
+        if self.head:
+            self.parser.unreader.unread(bytes(self.head))
+            self.head.clear()
+
+    def take_head(self) -> bool:
+        """Take what came of a request's head; return whether a thread has something to do now.
+
+        It also has where the head is too long, the client has gone, or nobody can tell.
+        """
+        if not self._is_plain:
+            return True
+        known = len(self.head)
+        try:
+            piece = self.sock.recv(_HEAD_PIECE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the thread meets the same
+        self.head += piece
+        return not piece or self._is_whole(known)
+
+    def has_next(self) -> bool:
+        """Return whether the parser holds another request; else take what it holds of one."""
+        unreader = self.parser.unreader
+        left = unreader.buf.getvalue()
+        if left and self._is_plain and _END_OF_HEAD not in left:
+            self.head += unreader.take_buffered()
+            return False
+        return bool(left)
+
+    def _is_whole(self, known: int) -> bool:
+        """Return whether the head is; the first ``known`` bytes were not."""
+        end = self.head.find(_END_OF_HEAD, max(0, known - len(_END_OF_HEAD) + 1))
+        return end >= 0 or len(self.head) > self._most_bytes
 
     def close(self, graceful: bool = False) -> None:
         if graceful:
