@@ -31,6 +31,21 @@ class _QuietHandler(WSGIRequestHandler):
     wbufsize = -1
     disable_nagle_algorithm = True
 
+    def parse_request(self) -> bool:
+        """Answer who speaks HTTP/1.0 in kind: it knows no chunks, and a body ends with the end."""
+        parsed = super().parse_request()
+        if parsed and self.request_version == "HTTP/1.0":
+            self.protocol_version = "HTTP/1.0"
+        return parsed
+
+    def handle_expect_100(self) -> bool:
+        """Tell who waits for it to send the body, now: curl waits a second, others for ever."""
+        told = super().handle_expect_100()
+        self.wfile.flush()
+        # or werkzeug tells it once more, and no earlier than the answer
+        del self.headers["Expect"]
+        return told
+
     def finish(self) -> None:
         """Close both sides; who has left already does not get the rest."""
         try:

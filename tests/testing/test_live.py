@@ -209,3 +209,25 @@ def test_an_address_of_ones_own() -> None:
 def test_a_taken_port_is_an_error_and_not_the_end_of_the_program() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         LiveServer(Flask("any"), port=taken.getsockname()[1]).start()
+
+
+def test_who_asks_before_it_sends_a_body_is_answered_at_once(server: LiveServer) -> None:
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nX-Sent: yes\r\nContent-Length: 2\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), 60) as client:
+        client.sendall(head + b"Expect: 100-continue\r\n\r\n")
+        with client.makefile("rb") as answer:
+            assert [answer.readline(), answer.readline()] == [b"HTTP/1.1 100 Continue\r\n", b"\r\n"]
+            client.sendall(b"Hi")
+            assert answer.readline() == b"HTTP/1.1 200 OK\r\n"  # told only once
+            assert answer.read().endswith(b"\r\n\r\nHi")
+
+
+def test_a_client_that_knows_no_chunks_gets_none(server: LiveServer, stream: Stream) -> None:
+    stream.go_on.set()
+    with socket.create_connection(("127.0.0.1", server.port), 60) as client:
+        client.sendall(b"GET /stream HTTP/1.0\r\n\r\n")
+        with client.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert b"chunked" not in head
+    assert (body[:12], body[-len(DONE) :]) == (frame({"n": 1})[:12], DONE)
