@@ -17,7 +17,7 @@ from caesar_server.mock.journal.entry import (
 )
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import FaultKind
-from caesar_server.mock.model.rule import Condition
+from caesar_server.mock.model.rule import Condition, shortened
 
 #: Stands for the end of what goes on.
 _OPEN = "open"
@@ -73,7 +73,7 @@ class EntryFilter:
 
     def describe(self) -> str:
         """Return the whole filter in one line, for people."""
-        parts = [f"{condition.field} {condition.wanted}" for condition in self.conditions]
+        parts = [f"{one.field} {shortened(one.wanted)}" for one in self.conditions]
         parts += [f"{name} {value!r}" for name, value in self._outcomes()]
         return ", ".join(parts) or "any request"
 
@@ -81,11 +81,7 @@ class EntryFilter:
         return all(condition.holds(call) for condition in self.conditions)
 
     def _failures(self, call: Call) -> list[str]:
-        return [
-            f"{condition.field}: wanted {condition.wanted}, got {condition.seen(call)}"
-            for condition in self.conditions
-            if not condition.holds(call)
-        ]
+        return [one.lack(call) for one in self.conditions if not one.holds(call)]
 
     def _outcomes(self) -> list[tuple[str, object]]:
         names = ("rule", "fault", "status", "ended", "group")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 from caesar_server.mock.calls import documented_path
 from caesar_server.mock.journal.masking import MASK, is_secret
 from caesar_server.mock.matching import expressions
+from caesar_server.mock.matching.differences import difference, told
 from caesar_server.mock.matching.matchers import Matcher, absent, exact, glob, predicate
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.rule import Condition
@@ -39,7 +39,6 @@ FIELDS: Mapping[str, tuple[type, ...]] = {
     "body": (Mapping,),
     "jmespath": (str, list, tuple),
 }
-_LONGEST_SEEN = 200
 
 #: Names, and places in lists, down to a value that is asked for.
 Path: TypeAlias = tuple[str | int, ...]
@@ -87,7 +86,7 @@ def conditions(
 
 def _of_call(function: Callable[[Call], object] | Matcher) -> Condition:
     matcher = function if isinstance(function, Matcher) else predicate(function)
-    return Condition("call", matcher.wanted, matcher.test, lambda call: _told(_in_short(call)))
+    return Condition("call", matcher.wanted, matcher.test, lambda call: told(_in_short(call)))
 
 
 def _of_field(name: str, value: Any) -> Iterator[Condition]:
@@ -160,8 +159,9 @@ def _plain(name: str, matcher: Matcher) -> Condition:
         name,
         matcher.wanted,
         lambda call: test(value(call)),
-        lambda call: _told(value(call)),
-        matcher.exact if name == "prompt" else None,
+        lambda call: told(value(call)),
+        matcher.exact if name == "prompt" and isinstance(matcher.exact, str) else None,
+        _differs(matcher, value),
     )
 
 
@@ -184,8 +184,14 @@ def _named(field: str, key: object, wanted: Any) -> Condition:
         f"{field}.{key}",
         matcher.wanted,
         lambda call: matcher.test(value(call)),
-        lambda call: _told(value(call)),
+        lambda call: told(value(call)),
+        differs=_differs(matcher, value),
     )
+
+
+def _differs(matcher: Matcher, value: Callable[[Call], Any]) -> Callable[[Call], str] | None:
+    wanted = matcher.exact
+    return None if wanted is None else lambda call: difference(wanted, value(call))
 
 
 def _header(name: str, matcher: Matcher) -> Condition:
@@ -194,7 +200,7 @@ def _header(name: str, matcher: Matcher) -> Condition:
 
     def seen(call: Call) -> str:
         value = call.headers.get(name)
-        return repr(MASK) if hidden and value is not None else _told(value)
+        return f"another {MASK!r}" if hidden and value is not None else told(value)
 
     return Condition(
         f"header {name}",
@@ -202,6 +208,7 @@ def _header(name: str, matcher: Matcher) -> Condition:
         repr(MASK) if hidden and matcher.exact is not None else matcher.wanted,
         lambda call: matcher.test(call.headers.get(name)),
         seen,
+        differs=None if hidden else _differs(matcher, lambda call: call.headers.get(name)),
     )
 
 
@@ -240,20 +247,9 @@ def _expression(text: str, find: Callable[[Any], Any]) -> Condition:
         "jmespath",
         repr(text),
         lambda call: expressions.is_true(find(call.body)),
-        lambda call: _told(find(call.body)),
+        lambda call: told(find(call.body)),
     )
 
 
 def _in_short(call: Call) -> str:
     return f"{call.method} {call.path}".strip() or "a run without HTTP"
-
-
-def _told(value: Any) -> str:
-    """Return a value for people, in at most 200 characters."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, (Mapping, list, tuple)):
-        text = json.dumps(value, ensure_ascii=False, default=repr)
-    else:
-        text = repr(value)
-    return text if len(text) <= _LONGEST_SEEN else text[: _LONGEST_SEEN - 3] + "..."

@@ -6,7 +6,7 @@ import fnmatch
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Number
 from typing import Any
 
@@ -19,12 +19,12 @@ class Matcher:
 
     :param wanted: such as ``contains 'quantum'``.
     :param test: whether a value passes; what it raises becomes a 500.
-    :param exact: for :func:`exact` of a text: that text.
+    :param exact: for :func:`exact`: the value; None for others, and for nothing.
     """
 
     wanted: str
     test: Callable[[Any], bool]
-    exact: str | None = None
+    exact: Any = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return self.wanted
@@ -44,7 +44,7 @@ def exact(value: Any, *, ignore_case: bool = False) -> Matcher:
         _check_json(value)
         if isinstance(value, str):
             return Matcher(repr(value), lambda seen: bool(value == seen), value)
-        return Matcher(repr(value), lambda seen: same_json(value, seen))
+        return Matcher(repr(value), lambda seen: same_json(value, seen), value)
     if not isinstance(value, str):
         raise TypeError(f"exact: ignore_case is for a text, got {value!r}")
     folded = value.casefold()

@@ -33,7 +33,7 @@ def nearest_rules(states: Sequence[RuleState], call: Call) -> tuple[Nearest, ...
 
 
 def _reasons(state: RuleState, failed: Sequence[Condition], call: Call) -> tuple[str, ...]:
-    reasons = [f"{one.field}: wanted {one.wanted}, got {one.seen(call)}" for one in failed]
+    reasons = [one.lack(call) for one in failed]
     if not failed:
         if state.left == 0:
             reasons.append(f"times: used up, {state.used} of {state.rule.times}")

@@ -16,6 +16,15 @@ from caesar_server.mock.model.reply import Reply
 ReplyFunction: TypeAlias = Callable[[Call], Reply | str]
 
 
+#: Characters that are shown of a value.
+LONGEST_SHOWN = 200
+
+
+def shortened(text: str) -> str:
+    """Return a text for people, in at most :data:`LONGEST_SHOWN` characters."""
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One thing that a rule asks of a call.
@@ -26,6 +35,8 @@ class Condition:
     :param seen: what the call has instead, for people; at most 200 characters, never a secret.
     :param exact_prompt: the prompt that it asks for, if it asks for exactly that: thousands of such
         rules are then found by one look.
+    :param differs: where what the call has first differs from what is wanted, such as
+        ``[0].content: wanted 'Hi', got 'Hello'``; None: nobody can say it better than by both.
     """
 
     field: str
@@ -33,6 +44,13 @@ class Condition:
     holds: Callable[[Call], bool]
     seen: Callable[[Call], str]
     exact_prompt: str | None = None
+    differs: Callable[[Call], str] | None = None
+
+    def lack(self, call: Call) -> str:
+        """Return what a call lacks for which it does not hold: ``FIELD: wanted ..., got ...``."""
+        if self.differs is not None:
+            return f"{self.field}{self.differs(call)}"
+        return f"{self.field}: wanted {shortened(self.wanted)}, got {self.seen(call)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import Reply
-from caesar_server.mock.model.rule import Rule
+from caesar_server.mock.model.rule import Rule, shortened
 from caesar_server.testing.mock.asking import Asked, as_filter, describe
 from caesar_server.testing.mock.checking import as_paths, as_seconds, as_switch, as_whole
 from caesar_server.testing.mock.making import as_fallback, as_faults, make
@@ -369,4 +369,5 @@ def _place() -> str:
 
 
 def _words(rule: Rule) -> str:
-    return ", ".join(f"{one.field} {one.wanted}" for one in rule.conditions) or "every request"
+    told = ", ".join(f"{one.field} {shortened(one.wanted)}" for one in rule.conditions)
+    return told or "every request"

@@ -89,7 +89,10 @@ def test_what_a_call_has_holds(wanted: dict[str, Any]) -> None:
         ({"headers": {"x-team": "red"}}, "header x-team: 'red', got 'blue'"),
         ({"headers": {"x-b": "red"}}, "header x-b: 'red', got nothing"),
         ({"headers": {"x-team": None}}, "header x-team: absent, got 'blue'"),
-        ({"headers": {"authorization": "Bearer k"}}, "header authorization: '***', got '***'"),
+        (
+            {"headers": {"authorization": "Bearer k"}},
+            "header authorization: '***', got another '***'",
+        ),
         ({"metadata": {"auto": 1}}, "metadata.auto: 1, got True"),
         ({"metadata": {"k": {"a": 2}}}, "metadata.k: {'a': 2}, got {\"a\": 1}"),
         ({"body": {"max_tokens": 6}}, "body.max_tokens: 6, got 5"),
