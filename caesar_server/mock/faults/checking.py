@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -98,8 +99,8 @@ def _bad_values(fault: Fault) -> Iterator[tuple[str, str]]:
         yield "status", "200 to 599: no answer ends with an interim status; see early_hints"
     if fault.status in _NO_BODY and fault.body is not None:
         yield "body", f"status {fault.status} has none"
-    if fault.body is not None and not isinstance(fault.body, str):
-        yield from _bad_json(fault.body)
+    for name in ("body", "message", "code"):
+        yield from _unsendable(name, getattr(fault, name))
     for name, value in fault.headers.items():
         if not _HEADER_NAME.fullmatch(name):
             yield "headers", f"{name!r} is no header name"
@@ -111,8 +112,11 @@ def _bad_values(fault: Fault) -> Iterator[tuple[str, str]]:
         yield "content_type", "it has characters that a header cannot have"
 
 
-def _bad_json(body: object) -> Iterator[tuple[str, str]]:
+def _unsendable(name: str, value: object) -> Iterator[tuple[str, str]]:
     try:
-        msgspec.json.encode(body)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        yield "body", f"expected text or a JSON value: {error}"
+        # the standard one has no words for bytes, sets and NaN, of which others make something
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        yield name, "has half a surrogate pair, which is no text"
+    except (TypeError, ValueError, RecursionError) as error:
+        yield name, f"expected text or a JSON value: {error}"

@@ -17,6 +17,8 @@ from caesar_server.registry import nearest
 
 #: A bound as large is none that anybody meets.
 _ANY_NUMBER = 1e15
+#: What is wrong with a text that UTF-8 has no bytes for.
+HALF_PAIR = "has half a surrogate pair, which is no text"
 #: What a value is when it has problems.
 _NOTHING = object()
 
@@ -50,6 +52,15 @@ def kind_of(value: Any) -> str:
     if isinstance(value, str):
         return "a string"
     return "a list" if isinstance(value, list) else "an object"
+
+
+def is_broken(text: str) -> bool:
+    """Return whether a text has half a surrogate pair in it, so that it cannot be sent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _read(value: Any, shape: inspect.Type, path: Path, problems: list[Problem]) -> Any:
@@ -127,6 +138,9 @@ def _range(shape: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _str(value: Any, shape: inspect.StrType, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, str) and is_broken(value):
+        problems.append(Problem(HALF_PAIR, path))
+        return _NOTHING
     least, most = shape.min_length or 0, shape.max_length
     if isinstance(value, str) and least <= len(value) and (most is None or len(value) <= most):
         return value

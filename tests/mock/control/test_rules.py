@@ -175,3 +175,18 @@ def test_rules_that_are_no_list_are_told(client: FlaskClient) -> None:
         400,
         {"error": "rules: expected a list, got an object"},
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        (r'{"reply": "\ud83d"}', "reply"),
+        (r'{"reply": {"text": "x", "progress": ["\ud83d"]}}', "reply.progress[0]"),
+        (r'{"fault": {"kind": "status", "status": 500, "body": "\ud83d"}}', "fault.body"),
+        (r'{"fault": {"kind": "error_frame", "message": "\ud83d"}}', "fault.message"),
+    ],
+)
+def test_what_no_client_can_be_sent_is_refused(client: FlaskClient, rule: str, field: str) -> None:
+    refused = client.post("/_mock/rules", data=rule, content_type="application/json")
+    assert refused.status_code == 400
+    assert refused.json == {"error": f"{field}: has half a surrogate pair, which is no text"}

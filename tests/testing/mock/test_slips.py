@@ -30,6 +30,11 @@ from caesar_server.testing import CaesarMock, mock_server
         ),
         (lambda mock: mock.on().fault("rest"), "fault: kind: unknown value 'rest'; did you mean"),
         (lambda mock: mock.on().fail(retry_after=1), "fault: retry_after: unknown field; did you"),
+        (
+            lambda mock: mock.on().fail(body=b"<html>"),
+            "body: expected text or a JSON value: .* bytes",
+        ),
+        (lambda mock: mock.on().reply("\ud83d"), "reply: text: has half a surrogate pair"),
         (lambda mock: mock.on().fail("503"), "fault: status: expected a whole number .* got '503'"),
         (lambda mock: mock.on().times(-1), "times: expected a whole number of 0 or more, got -1"),
         (lambda mock: mock.on().times(1.5), "times: expected a whole number of 0 or more, got 1.5"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from caesar_server.mock.files.problems import FixturesError, Path, Problem
+from caesar_server.mock.files.shapes import HALF_PAIR, is_broken
 
 #: Line and column, both from 1.
 Place: TypeAlias = tuple[int, int]
@@ -56,21 +57,17 @@ def check_values(document: Document) -> None:
 def _bad_values(value: Any, path: Path) -> Iterator[Problem]:
     if isinstance(value, dict):
         for key, member in value.items():
-            if _is_broken(key):
-                yield Problem("the key has half a surrogate pair, which is no text", path)
+            if is_broken(key):
+                yield Problem(f"the key {HALF_PAIR}", path)
             else:
                 yield from _bad_values(member, (*path, key))
     elif isinstance(value, list):
         for position, item in enumerate(value):
             yield from _bad_values(item, (*path, position))
-    elif isinstance(value, str) and _is_broken(value):
-        yield Problem("has half a surrogate pair, which is no text", path)
+    elif isinstance(value, str) and is_broken(value):
+        yield Problem(HALF_PAIR, path)
     elif isinstance(value, float) and value in (float("inf"), float("-inf")):
         yield Problem("the number is too large", path)
-
-
-def _is_broken(text: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def failure(name: str, message: str, place: Place | None = None, path: Path = ()) -> FixturesError:
