@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
 
 from caesar_server.mock.files.problems import Path
 from caesar_server.mock.files.text.document import (
@@ -22,6 +21,9 @@ from caesar_server.mock.files.text.document import (
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
+#: The library reads them, JSON does not have them.
+_CONSTANTS = ("NaN", "Infinity", "-Infinity")
+
 
 def read_json(name: str, text: str) -> Document:
     """Return the document of a text.
@@ -29,26 +31,35 @@ def read_json(name: str, text: str) -> Document:
     :raises FixturesError: if it is no JSON, or has a key twice, or is too large.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        # what neither can read is told below, with its place
+        data = json.loads(text, parse_int=_whole, parse_constant=lambda constant: None)
     except json.JSONDecodeError as error:
         place = (error.lineno, error.colno)
         raise failure(name, f"is not valid JSON: {_lower(error.msg)}", place) from None
     except RecursionError:
         raise failure(name, "is nested too deeply") from None
-    except ValueError as error:
-        # a constant, or a number with too many digits; what Python adds is for programmers
-        reason = str(error).partition(":")[0].partition(";")[0]
-        raise failure(name, f"is not valid JSON: {reason}") from None
-    places, repeated = _Walk(name, text).places()
-    if repeated:
-        raise failures(name, repeated)
+    places, wrong = _Walk(name, text).places()
+    if wrong:
+        raise failures(name, wrong)
     document = Document(name, data, places)
     check_values(document)
     return document
 
 
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"JSON has no {constant}")
+def _whole(digits: str) -> int | None:
+    try:
+        return int(digits)
+    except ValueError:  # there are more than Python reads
+        return None
+
+
+def _unreadable(symbol: str) -> str | None:
+    """Return what is wrong with a value that the library takes."""
+    if symbol in _CONSTANTS:
+        return f"JSON has no {symbol}"
+    if symbol.removeprefix("-").isdigit() and _whole(symbol) is None:
+        return f"the number has too many digits, {len(symbol)}"
+    return None
 
 
 def _lower(text: str) -> str:
@@ -62,14 +73,14 @@ class _Walk:
         self._name = name
         self._text = text
         self._places: dict[Path, Place] = {}
-        self._repeated: list[tuple[str, Path, Place]] = []
+        self._wrong: list[tuple[str, Path, Place]] = []
         #: Of each open list the position, of each open object the key; the path, but for that.
         self._path: list[str | int] = []
         self._keys: list[set[str] | None] = []
         self._expects_key = False
 
     def places(self) -> tuple[dict[Path, Place], list[tuple[str, Path, Place]]]:
-        """Return the places, and keys that are there twice."""
+        """Return the places, and what is wrong: keys that are there twice, and some values."""
         line, line_start, seen = 1, 0, 0
         for match in _TOKEN.finditer(self._text):
             start = match.start()
@@ -78,7 +89,7 @@ class _Walk:
                 line_start = self._text.rindex("\n", seen, start) + 1
             seen = start
             self._take(match.group(), (line, start - line_start + 1))
-        return self._places, self._repeated
+        return self._places, self._wrong
 
     def _take(self, symbol: str, place: Place) -> None:
         if symbol in "{[":
@@ -101,12 +112,14 @@ class _Walk:
             self._expects_key = False
         elif symbol != ":":
             self._value(place)
+            if problem := _unreadable(symbol):
+                self._wrong.append((problem, tuple(self._path), place))
 
     def _key(self, symbol: str, place: Place) -> None:
         key, keys = json.loads(symbol), self._keys[-1]
         self._path[-1] = key
         if keys is not None and key in keys:
-            self._repeated.append(("is there twice", tuple(self._path), place))
+            self._wrong.append(("is there twice", tuple(self._path), place))
         elif keys is not None:
             keys.add(key)
         self._places[tuple(self._path)] = place
