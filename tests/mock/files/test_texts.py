@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from caesar_server.mock.files import FixturesError
@@ -193,10 +193,20 @@ def test_json_is_read_as_the_library_reads_it(data: Any, indent: Any, ascii_only
     assert set(document.places) == set(paths(document.data, ()))
 
 
+class QuotingDumper(yaml.SafeDumper):
+    """Writes each text in quotes: without them ``0E0`` is a text to YAML 1.1 and none to 1.2."""
+
+
+QuotingDumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
+
+
 @settings(max_examples=60, deadline=None)
 @given(JSON)
+@example({"0E0": ["0E0", "1e3"]})
 def test_yaml_is_read_as_the_library_wrote_it(data: Any) -> None:
-    document = read_yaml("f", yaml.safe_dump(data))
+    document = read_yaml("f", yaml.dump(data, Dumper=QuotingDumper))
     assert document.data == data
     assert set(document.places) == set(paths(data, ()))
 
