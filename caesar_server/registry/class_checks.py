@@ -14,6 +14,7 @@ from caesar_server.registry.discovery import SERVER_DISTRIBUTION
 
 #: What the server calls, with what it gives.
 _METHODS: Mapping[str, tuple[str, ...]] = {
+    "__init__": ("options",),
     "open": (),
     "run": ("request", "context"),
     "models": (),

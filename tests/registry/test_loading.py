@@ -111,6 +111,11 @@ BROKEN = {
         "its run() cannot be called as run(request, context): too many positional arguments",
         "write def run(self, request, context)",
     ),
+    "no_options": (
+        f"{HEAD}class Broken(Backend):\n    def __init__(self): pass{RUN}",
+        "its __init__() cannot be called as __init__(options): too many positional arguments",
+        "write def __init__(self, options)",
+    ),
     "no_method": (
         f"{HEAD}class Broken(Backend):\n    run = health = None",
         "its run is None",

@@ -25,12 +25,14 @@ from caesar_server.contract import (
     ContentDelta,
     Context,
     Event,
+    Failed,
     Health,
     InvalidRequestError,
     LogprobToken,
     LoopFinished,
     Model,
     ProgressNoted,
+    RateLimitedError,
     Request,
     ResearchRequest,
     ResultFound,
@@ -239,6 +241,12 @@ class WantsNoContext(Good):
         yield Completed()
 
 
+@breach("class.methods", "its __init__() cannot be called as __init__(options)")
+class InitWantsNothing(Good):
+    def __init__(self) -> None:
+        super().__init__()
+
+
 @breach("options.schema", "@dataclass(frozen=True)")
 class OptionsAreNoDataclass(Good):
     options_schema: ClassVar[Any] = dict
@@ -424,6 +432,11 @@ class ForgetsToReturn(Good):
         return None if research(request) else events  # type: ignore[return-value]
 
 
+@run_breach("run.typed_errors", "retry_after_s: seconds from 0 on, or None", only=research)
+def comes_back_soon(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+    raise RateLimitedError("too much", retry_after_s="soon")  # type: ignore[arg-type]
+
+
 @run_breach("run.accepts", "run() raised BackendUnavailableError: try later", only=research)
 def is_never_there(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
     raise BackendUnavailableError("try later")
@@ -432,6 +445,26 @@ def is_never_there(events: Iterator[Event], request: Any, context: Context) -> I
 @breach("run.refuses", "with a chat request: run() completed")
 class TakesWhatItDoesNotAccept(Good):
     capabilities = replace(Good.capabilities, accepts=frozenset({"completion"}))
+
+
+@breach("run.refuses", "with param=0; expected: param: a str, or None")
+class CountsParameters(Good):
+    capabilities = replace(Good.capabilities, token_prompts=False)
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        if isinstance(request, CompletionRequest) and not isinstance(request.prompts[0], str):
+            raise InvalidRequestError("takes text", param=0)  # type: ignore[arg-type]
+        return super().run(request, context)
+
+
+@breach("run.refuses", "with a prompt of token ids: run() failed with 'takes text', which is no")
+class FailsWithText(Good):
+    capabilities = replace(Good.capabilities, token_prompts=False)
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        if isinstance(request, CompletionRequest) and not isinstance(request.prompts[0], str):
+            return iter((Failed("takes text"),))  # type: ignore[arg-type]
+        return super().run(request, context)
 
 
 @breach("run.refuses", "with a prompt of token ids: run() raised TypeError")
@@ -517,6 +550,35 @@ def has_its_own_time(events: Iterator[Event], request: Any, context: Context) ->
 @run_breach("events.types", "{'type': 'progress_noted'}", only=research)
 def yields_dicts(events: Iterator[Event], request: Any, context: Context) -> Iterable[Any]:
     yield from (*events, {"type": "progress_noted"})
+
+
+class Remark(ProgressNoted, frozen=True):
+    """An event of a plugin's own."""
+
+
+BAD_EVENTS: list[tuple[object, str]] = [
+    (ProgressNoted, "an instance, ProgressNoted(...), not the class"),
+    (Remark("hm"), "not of a class derived from one"),
+    ("Hello", "such as ContentDelta(text)"),
+    ([ProgressNoted("hm")], "one by one; yield from does that"),
+]
+
+
+def _yields_at_last(bad: Any, says: str) -> None:
+    @run_breach("events.types", says, only=research)
+    def no_event(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+        yield from (*events, bad)
+
+
+for _bad, _says in BAD_EVENTS:
+    _yields_at_last(_bad, _says)
+
+
+@run_breach("events.values", "text: a str")
+def yields_bytes(events: Iterator[Event], request: Any, context: Context) -> Iterable[Event]:
+    for event in events:
+        is_text = isinstance(event, ContentDelta)
+        yield replace(event, text=event.text.encode()) if is_text else event
 
 
 @run_breach("events.values", "prompt_tokens: a whole number (int)", only=research)

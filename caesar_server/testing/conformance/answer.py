@@ -88,6 +88,12 @@ class Run:
         """The typed error that it ended with, raised or yielded."""
         if isinstance(self.raised, BackendError):
             return self.raised.info()
+        told = self._told
+        return told if isinstance(told, ErrorInfo) else None
+
+    @property
+    def _told(self) -> object:
+        """What the last ``Failed`` holds, anything if the backend is broken; None without one."""
         failed = [event for event in self.events if isinstance(event, Failed)]
         return failed[-1].error if failed else None
 
@@ -98,6 +104,8 @@ class Run:
             return f"run() raised {type(self.raised).__name__}: {self.raised}"
         if (error := self.error) is not None:
             return f"run() failed with {error.code}: {error.message}"
+        if self._told is not None:
+            return f"run() failed with {self._told!r}, which is no ErrorInfo"
         return "run() completed" if self.completed else "run() ended without a terminal event"
 
     @property

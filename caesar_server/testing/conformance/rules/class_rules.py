@@ -59,7 +59,7 @@ def capabilities(subject: Subject) -> Outcome:
     "The server calls them in threads, without an event loop: what is async never begins.",
 )
 def methods(subject: Subject) -> Outcome:
-    """run, open, close, models and health are plain methods that take what the server gives."""
+    """__init__, run, open, close, models and health are plain and take what the server gives."""
     problem = methods_problem(subject.backend_class)
     return Pass() if problem is None else Fail(problem.reason, problem.hint)
 
@@ -149,7 +149,10 @@ def options_unknown_refused(subject: Subject) -> Outcome:
 @rule(
     "class.init_is_cheap",
     "Instances are made before the server forks; threads and sockets do not survive that.",
-    needs=("options.accepted",),
+    needs=(
+        "class.methods",
+        "options.accepted",
+    ),
 )
 def init_is_cheap(subject: Subject) -> Outcome:
     """Making an instance starts no thread and opens no file or socket."""

@@ -53,10 +53,23 @@ def types(subject: Subject) -> Outcome:
     def find(run: Run) -> Fail | None:
         for event in run.events:
             if type(event) not in _CLASSES:
-                return Fail(repr(event), "an event of caesar_server.contract")
+                return Fail(repr(event), _event_instead_of(event))
         return None
 
     return each_run(subject, find)
+
+
+def _event_instead_of(value: object) -> str:
+    """Return what to yield in place of ``value``, which is no event."""
+    if isinstance(value, type) and value in _CLASSES:
+        return f"an instance, {value.__name__}(...), not the class"
+    if isinstance(value, get_args(Event)):
+        return "an event of caesar_server.contract, not of a class derived from one"
+    if isinstance(value, str):
+        return "an event of caesar_server.contract, such as ContentDelta(text)"
+    if isinstance(value, (list, tuple)):
+        return "events of caesar_server.contract one by one; yield from does that"
+    return "an event of caesar_server.contract"
 
 
 @rule(

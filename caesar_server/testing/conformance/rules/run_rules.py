@@ -6,6 +6,7 @@ from typing import get_args
 
 from caesar_server.contract import Health, Request
 from caesar_server.contract.request import RequestKind
+from caesar_server.jobs.running.values import error_misfit, shown
 from caesar_server.testing.conformance.answer import Run
 from caesar_server.testing.conformance.questions import (
     completion,
@@ -109,13 +110,25 @@ def typed_errors(subject: Subject) -> Outcome:
     for run in subject.plain():
         if run.untyped is not None:
             return Fail(f"in a {run.request.type} run: {run.end}", "a BackendError or an answer")
+        # what is wrong with a Failed that was yielded, events.values tells
+        if run.raised is not None and (wrong := _wrong_error(run)) is not None:
+            return Fail(f"in a {run.request.type} run: {wrong.seen}", wrong.expected)
     return Pass()
+
+
+def _wrong_error(run: Run) -> Fail | None:
+    """Return what is wrong with the fields of the typed error that ended ``run``, or None."""
+    misfit = None if run.error is None else error_misfit(run.error)
+    if misfit is None:
+        return None
+    seen = f"{run.end} with {misfit.field}={shown(misfit.value)}"
+    return Fail(seen, f"{misfit.field}: {misfit.expected}")
 
 
 @rule(
     "run.accepts",
     "The server sends what is declared there as it is.",
-    needs=("run.typed_errors", "events.types"),
+    needs=("run.typed_errors", "events.values"),
 )
 def accepts(subject: Subject) -> Outcome:
     """A plain request of each kind in capabilities.accepts is answered."""
@@ -139,6 +152,8 @@ def refuses(subject: Subject) -> Outcome:
         run = subject.ask(request)
         if run.error is None or run.error.status != 400:
             return Fail(f"with {what}: {run.end}", "InvalidRequestError")
+        if (wrong := _wrong_error(run)) is not None:
+            return Fail(f"with {what}: {wrong.seen}", wrong.expected)
     return Pass()
 
 
