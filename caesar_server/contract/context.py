@@ -113,6 +113,8 @@ class Context(Protocol):
         It is called at once, in this thread, if the run is cancelled already, and no more after the
         ``with`` block, whose end waits for a call that is under way: so it must not wait for a lock
         that the block holds.  What it raises is logged.
+
+        :raises TypeError: if ``callback`` cannot be called, as what ``sock.close()`` returns.
         """
 
     def sleep(self, seconds: float) -> None:
@@ -168,6 +170,7 @@ class Context(Protocol):
         the server skips what is already stored.
 
         :raises Cancelled: if another process has taken the job over.
+        :raises TypeError: if ``state`` is no mapping.
         """
 
     @property

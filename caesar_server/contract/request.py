@@ -86,6 +86,7 @@ class CompletionRequest(codec.Value, frozen=True, kw_only=True):
     :param parameters: for a backend that does research.
     :param user: the caller's own id for the end user.
     :param extra: fields of the body that the API does not define, as JSON values.
+    :raises TypeError: if ``prompts`` is a single text.
     """
 
     type: ClassVar[str] = "completion"
@@ -97,6 +98,12 @@ class CompletionRequest(codec.Value, frozen=True, kw_only=True):
     parameters: ResearchParameters = ResearchParameters(auto=True)
     user: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A text is a sequence, too: each of its letters would be a prompt.
+        given: object = self.prompts
+        if isinstance(given, str):
+            raise TypeError("prompts: expected a tuple of prompts, got one; write prompts=(text,)")
 
     @property
     def choices(self) -> int:

@@ -22,6 +22,7 @@ from caesar_server.contract.events import Event, UsageCounted
 from caesar_server.contract.request import Request
 from caesar_server.jobs.cancellation import Cancellation, Reason
 from caesar_server.jobs.clock import SystemClock
+from caesar_server.jobs.running.values import shown
 from caesar_server.store.base import Job, Record
 
 
@@ -201,7 +202,16 @@ class RunContext:
             self.cancellation.raise_if_cancelled()
 
     def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call ``callback`` once when the run is cancelled, while the block lasts."""
+        """Call ``callback`` once when the run is cancelled, while the block lasts.
+
+        :raises TypeError: if it is none: what ``close()`` returns in place of ``close``, say, which
+            nobody would miss before the first cancel.
+        """
+        if not callable(callback):
+            raise TypeError(
+                f"context.on_cancel: expected a function to call, got {shown(callback)}; "
+                "give it sock.close, say, and not sock.close()"
+            )
         return self.cancellation.on_cancel(callback)
 
     def sleep(self, seconds: float) -> None:
@@ -224,7 +234,14 @@ class RunContext:
         return self._updates()
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Store all events so far together with ``state``."""
+        """Store all events so far together with ``state``.
+
+        :raises TypeError: if ``state`` is no mapping: None would be as if nothing were stored.
+        """
+        if not isinstance(state, Mapping):
+            raise TypeError(
+                f"context.checkpoint: expected a mapping, such as a dict, got {shown(state)}"
+            )
         self.raise_if_cancelled()
         if self._save_checkpoint is not None:
             self._save_checkpoint(state)

@@ -148,3 +148,8 @@ def test_every_event_is_an_immutable_dataclass(cls: Any) -> None:
     with pytest.raises(AttributeError):
         setattr(event, name, "another")
     assert pickle.loads(pickle.dumps(event)) == copy.copy(event) == event
+
+
+def test_one_text_is_not_a_prompt_for_each_of_its_letters() -> None:
+    with pytest.raises(TypeError, match=r"prompts: .* write prompts=\(text,\)"):
+        CompletionRequest(prompts="Why?")  # type: ignore[arg-type]

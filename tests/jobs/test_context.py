@@ -243,3 +243,17 @@ def test_two_contexts_share_nothing():
     first.called_usage.append(UsageCounted(1, 1))
     assert not second.cancelled
     assert second.called_usage == []
+
+
+def test_what_cannot_be_called_is_no_callback():
+    with pytest.raises(TypeError, match=r"on_cancel: .* got None; give it sock\.close"):
+        RunContext("id").on_cancel(None)  # what a callback returned, not the callback
+
+
+@pytest.mark.parametrize("state", [None, [1], "text"])
+def test_a_checkpoint_is_a_mapping(state):
+    states = []
+    context = RunContext("id", save_checkpoint=states.append)
+    with pytest.raises(TypeError, match=r"checkpoint: expected a mapping, such as a dict, got"):
+        context.checkpoint(state)
+    assert states == []
