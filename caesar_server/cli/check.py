@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -29,6 +30,9 @@ from caesar_server.registry import Registry, extra_candidates, names_file
 from caesar_server.settings import LoadedSettings, Settings
 
 if TYPE_CHECKING:
+    from caesar_server.contract import Event, Request
+    from caesar_server.jobs.calls import RegistryCaller
+    from caesar_server.jobs.context import RunContext
     from caesar_server.testing.conformance import Report
 
 #: What came of trying a backend: a report, or why it cannot be loaded.
@@ -54,7 +58,7 @@ def check(name: str, quiet: bool, config: Path | None, as_json: bool, verbose: b
     write_log("info" if verbose else None)
     loaded = read_settings(config)
     registry, name = _found(name, loaded)
-    report = _tried_apart(registry, name, loaded.settings.backends.get(name, {}))
+    report = _tried_apart(registry, name, loaded)
     if as_json:
         print_json(report.to_json())
     else:
@@ -77,14 +81,14 @@ def _found(name: str, loaded: LoadedSettings) -> tuple[Registry, str]:
     return registry, name
 
 
-def _tried_apart(registry: Registry, name: str, options: Mapping[str, Any]) -> Report:
+def _tried_apart(registry: Registry, name: str, loaded: LoadedSettings) -> Report:
     """Try a backend in a process of its own, which it may end, and return what came of it.
 
     :raises click.ClickException: if it cannot be loaded, or has ended the process.
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(
-        target=_try, args=(registry, name, options, sender)
+        target=_try, args=(registry, name, loaded, sender)
     )
     try:
         child.start()
@@ -129,15 +133,39 @@ def _how_ended(status: int | None) -> str:
         return f"signal {-status}"
 
 
-def _try(registry: Registry, name: str, options: Mapping[str, Any], sender: Connection) -> None:
+def _try(registry: Registry, name: str, loaded: LoadedSettings, sender: Connection) -> None:
     """In the child: try a backend, and send what came of it."""
     from caesar_server.testing.conformance import check_backend
 
     reset_signals()
+    options = loaded.settings.backends.get(name, {})
     told: _Told
     with prints_aside():
         try:
-            told = check_backend(registry.backend_class(name), options)
+            told = check_backend(
+                registry.backend_class(name), options, caller=_InstalledCaller(loaded)
+            )
         except BackendLoadError:
             told = registry.report(name).sentence
     sender.send(told)
+
+
+class _InstalledCaller:
+    """Calls the backends that a server would have; they are looked for at the first call."""
+
+    def __init__(self, loaded: LoadedSettings) -> None:
+        self._loaded = loaded
+        self._lock = threading.Lock()
+        self._found: RegistryCaller | None = None
+
+    def __call__(self, model: str, request: Request, context: RunContext) -> Iterator[Event]:
+        """Yield the events of the called backend."""
+        return self._caller()(model, request, context)
+
+    def _caller(self) -> RegistryCaller:
+        from caesar_server.jobs.calls import RegistryCaller
+
+        with self._lock:  # eight runs at once are to share one
+            if self._found is None:
+                self._found = RegistryCaller(find_backends(self._loaded))
+            return self._found

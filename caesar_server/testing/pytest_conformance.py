@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from caesar_server.contract import Backend
+from caesar_server.jobs.context import Caller
 from caesar_server.testing.conformance import RULES, Report, check_backend
 
 
@@ -27,12 +28,17 @@ class BackendConformance:
     options: ClassVar[Mapping[str, object]] = {}
     #: Seconds that any single call may take.
     call_timeout_s: ClassVar[float] = 30.0
+    #: What ``context.call`` does: a function of model, request and context that yields events; a
+    #: ``staticmethod``.  None: the backend calls no others.
+    caller: ClassVar[Caller | None] = None
 
     @pytest.fixture(scope="class")
     @classmethod
     def conformance_report(cls) -> Report:
         """The report that all tests of the class look at."""
-        return check_backend(cls.backend_class, cls.options, call_timeout_s=cls.call_timeout_s)
+        return check_backend(
+            cls.backend_class, cls.options, call_timeout_s=cls.call_timeout_s, caller=cls.caller
+        )
 
     @pytest.mark.parametrize("rule", [rule.id for rule in RULES])
     def test_conformance(

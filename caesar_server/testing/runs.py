@@ -10,7 +10,7 @@ from typing import Any
 from caesar_server.contract import Backend, Clock, Event, Request
 from caesar_server.contract.context import StoredFile, Update
 from caesar_server.jobs.calls import seed_of
-from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.context import Caller, RunContext
 from caesar_server.jobs.running.run import run_events
 
 
@@ -24,6 +24,7 @@ def make_context(
     collections: Mapping[str, Sequence[StoredFile]] | None = None,
     updates: Callable[[], Sequence[Update]] | None = None,
     checkpoints: list[Mapping[str, Any]] | None = None,
+    caller: Caller | None = None,
 ) -> RunContext:
     """Return a context as ``run()`` gets it; its ``cancel()`` is what the server would call.
 
@@ -35,6 +36,8 @@ def make_context(
     :param collections: the files of the request's collections by collection id.
     :param updates: what ``context.updates()`` does; None: there are none.
     :param checkpoints: gets the state of each checkpoint, as it comes back from JSON.
+    :param caller: what ``context.call`` does: a function of model, request and context that yields
+        the events; None: it refuses.
     """
 
     def save(state: Mapping[str, Any]) -> None:
@@ -53,6 +56,7 @@ def make_context(
         collections=collections,
         updates=updates,
         save_checkpoint=save,
+        caller=caller,
     )
 
 

@@ -276,6 +276,28 @@ def test_what_a_backend_prints_is_not_in_the_json(run, folder: Path) -> None:
         assert word in result.stderr
 
 
+def test_check_lets_a_backend_call_those_that_are_installed(run, folder) -> None:
+    (folder / "caller.py").write_text(
+        """
+from caesar_server.contract import *
+
+
+class Caller(Backend):
+    def run(self, request, context):
+        if not isinstance(request, CompletionRequest) or not isinstance(request.prompts[0], str):
+            raise InvalidRequestError("takes text only", param=None)
+        for choice, prompt in enumerate(request.prompts):
+            for event in context.call("echo", CompletionRequest(prompts=(prompt,))):
+                if isinstance(event, ContentDelta):
+                    yield ContentDelta(event.text, choice)
+            yield ChoiceFinished(choice)
+        yield Completed()
+"""
+    )
+    result = run("check", "caller.py", "--quiet")
+    assert (result.exit_code, "0 failed" in result.stdout) == (0, True), result.output
+
+
 @pytest.mark.parametrize("command", ["check", "backends"])
 def test_what_libraries_and_programs_print_is_not_in_the_json(folder: Path, command: str) -> None:
     (folder / "talker.py").write_text(

@@ -45,6 +45,22 @@ from caesar_server.testing.conformance.rules import event_rules
 pytest_plugins = ("pytester",)
 
 
+class Shouter(Backend):
+    """Says louder what another backend says."""
+
+    capabilities = Capabilities(seed=True)
+
+    def run(self, request: Request, context: Context) -> Iterator[Event]:
+        if not isinstance(request, CompletionRequest) or not isinstance(request.prompts[0], str):
+            raise InvalidRequestError("takes text prompts", param=None)
+        for choice, prompt in enumerate(request.prompts):
+            for event in context.call("writer", CompletionRequest(prompts=(prompt,))):
+                if isinstance(event, ContentDelta):
+                    yield ContentDelta(event.text.upper(), choice)
+            yield ChoiceFinished(choice)
+        yield Completed()
+
+
 class Small(Backend):
     """The smallest backend that keeps the contract."""
 
@@ -126,6 +142,27 @@ def test_a_failure_says_what_was_seen_and_expected_and_why_it_matters() -> None:
     assert failure.reason in text
     assert text.splitlines()[0].endswith(":Rude")
     assert text.splitlines()[-1].endswith("1 failed")
+
+
+def test_a_backend_that_calls_another_is_tried_with_what_that_says() -> None:
+    def writer(model: str, request: Request, context: Context) -> Iterator[Event]:
+        assert model == "writer"
+        return Small().run(request, context)
+
+    report = check_backend(Shouter, caller=writer)
+    assert not report.failed, str(report)
+    outcomes = {one.rule: (one.outcome, one.detail) for one in report.results}
+    assert outcomes["sampling.prompts"] == ("pass", "")
+    assert outcomes["server.fold_is_stream"] == (
+        "skip",
+        "it calls other backends, and this server has none",
+    )
+
+
+def test_a_backend_that_calls_another_fails_where_nobody_answers() -> None:
+    (accepts,) = (one for one in check_backend(Shouter).results if one.rule == "run.accepts")
+    assert accepts.outcome == "fail"
+    assert "it calls another backend, and the suite was given no caller" in accepts.detail
 
 
 def test_a_report_is_json() -> None:
@@ -329,6 +366,26 @@ def test_three_lines_make_a_test_of_each_rule(
 ) -> None:
     # a rule that does not apply counts as passed: a skip would look like a missing tool
     run_suite("yield ChoiceFinished(choice)").assert_outcomes(passed=len(RULES))
+
+
+CALLS = """
+
+        @staticmethod
+        def caller(model, request, context):
+            yield ContentDelta("hello")
+"""
+
+
+def test_a_test_of_each_rule_can_answer_for_another_backend(
+    pytester: pytest.Pytester,
+) -> None:
+    hello = 'yield ContentDelta("hello", choice)'
+    shouts = "for said in context.call('writer', request): yield ContentDelta(said.text, choice)"
+    assert hello in THREE_LINES
+    finish = "yield ChoiceFinished(choice)"
+    pytester.makepyfile(THREE_LINES.replace(hello, shouts).replace("{finish}", finish) + CALLS)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-W", "error")
+    result.assert_outcomes(passed=len(RULES))
 
 
 def test_a_broken_rule_is_a_failed_test_that_explains_itself(

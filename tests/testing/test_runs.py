@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from caesar_server.contract import (
     ChoiceFinished,
     Completed,
     CompletionRequest,
     ContentDelta,
+    Event,
     Failed,
     InvalidRequestError,
     ProgressNoted,
+    Request,
     Sampling,
 )
 from caesar_server.errors import CANCELLED, DEADLINE
+from caesar_server.jobs.context import RunContext
 from caesar_server.testing import FakeClock, collect_events, make_context, scripted_backend
 
 REQUEST = CompletionRequest(prompts=("hi",), sampling=Sampling(seed=5))
@@ -50,3 +55,14 @@ def test_every_context_is_of_another_job() -> None:
     first, second = make_context(restored={"step": 1}), make_context()
     assert first.job_id != second.job_id
     assert (first.restored, second.restored) == ({"step": 1}, None)
+
+
+def test_what_another_backend_says_is_up_to_the_test() -> None:
+    asked: list[tuple[str, Request]] = []
+
+    def caller(model: str, request: Request, context: RunContext) -> Iterator[Event]:
+        asked.append((model, request))
+        yield from HELLO
+
+    called = make_context(caller=caller).call("writer", REQUEST)
+    assert (list(called), asked) == (list(HELLO), [("writer", REQUEST)])

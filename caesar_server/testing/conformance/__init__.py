@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from caesar_server.contract import Backend
+from caesar_server.jobs.context import Caller
 from caesar_server.testing.conformance.rule import (
     Fail,
     Inapplicable,
@@ -105,6 +106,7 @@ def check_backend(
     options: Mapping[str, object] | None = None,
     *,
     call_timeout_s: float = 30.0,
+    caller: Caller | None = None,
 ) -> Report:
     """Try every rule on a backend and return what came of it.
 
@@ -115,8 +117,10 @@ def check_backend(
 
     :param options: as an operator would write them in the settings file.
     :param call_timeout_s: seconds that any single call may take.
+    :param caller: what ``context.call`` does in its runs: a function of model, request and context
+        that yields events; None: the backend calls no others.
     """
-    subject = Subject(backend_class, options or {}, call_timeout_s)
+    subject = Subject(backend_class, options or {}, call_timeout_s, caller)
     outcomes: dict[str, Outcome] = {}
     unusable: set[str] = set()
     hanging = ""

@@ -6,12 +6,13 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from caesar_server.contract import (
     Backend,
+    BackendError,
     Cancelled,
     Capabilities,
     Event,
@@ -21,7 +22,7 @@ from caesar_server.contract import (
 from caesar_server.contract.context import StoredFile
 from caesar_server.contract.options import parse_options
 from caesar_server.jobs.clock import SystemClock
-from caesar_server.jobs.context import RunContext
+from caesar_server.jobs.context import Caller, RunContext
 from caesar_server.testing.conformance.answer import Checkpoint, Run
 from caesar_server.testing.conformance.questions import plain_requests
 
@@ -75,14 +76,21 @@ class Subject:
 
     :param options: as the operator would write them.
     :param call_timeout_s: seconds that any single call may take.
+    :param caller: what ``context.call`` does; None: it fails.
     """
 
     def __init__(
-        self, backend_class: type[Backend], options: Mapping[str, object], call_timeout_s: float
+        self,
+        backend_class: type[Backend],
+        options: Mapping[str, object],
+        call_timeout_s: float,
+        caller: Caller | None = None,
     ) -> None:
         self.backend_class = backend_class
         self.options = options
         self.call_timeout_s = call_timeout_s
+        self.called_others = False
+        self._caller = caller
         self._opened: Backend | None = None
         self._runs: dict[str, Run] = {}
 
@@ -90,6 +98,13 @@ class Subject:
     def capabilities(self) -> Capabilities:
         """What the class says it can do."""
         return self.backend_class.capabilities
+
+    def _call_other(self, model: str, request: Request, context: RunContext) -> Iterator[Event]:
+        """Do what ``context.call`` does."""
+        if self._caller is None:
+            raise BackendError("it calls another backend, and the suite was given no caller")
+        self.called_others = True
+        return self._caller(model, request, context)
 
     def call(self, name: str, function: Callable[[], T]) -> T:
         """Return ``function()``, called in another thread; what it raises is raised here.
@@ -171,7 +186,7 @@ class Subject:
         :raises Hang: if it does not end.
         """
         backend = backend or self.backend
-        driver = _Driver(backend, request, timeout_s, stop, given)
+        driver = _Driver(backend, request, timeout_s, stop, given, self._call_other)
         try:
             return self.call(f"run() of a {request.type} request", driver.drive)
         except Hang:
@@ -224,6 +239,7 @@ class _Driver:
         timeout_s: float | None,
         stop: Stop | None,
         given: Given,
+        caller: Caller,
     ) -> None:
         self._backend = backend
         self._request = request
@@ -240,6 +256,7 @@ class _Driver:
             restored=given.restored,
             files=given.files,
             save_checkpoint=self._save_checkpoint,
+            caller=caller,
         )
         #: From when the end is measured.
         self._since: float | None = self._context.deadline

@@ -35,6 +35,8 @@ def fold_is_stream(subject: Subject) -> Outcome:
         raise Inapplicable("it does not declare seed")
     if not {"completion", "chat"} & able.accepts:
         raise Inapplicable("it takes neither completions nor chats")
+    if subject.called_others:
+        raise Inapplicable("it calls other backends, and this server has none")
     answers = subject.call("an answer through the server", lambda: _answers(subject))
     for how, answer in answers[1:]:
         if answer != answers[0][1]:
