@@ -102,7 +102,7 @@ class Context(Protocol):
         :raises Cancelled: if :attr:`cancelled`.
         """
 
-    def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
+    def on_cancel(self, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Call ``callback`` once when the run is cancelled, from the thread that notices it.
 
         For calls that block and cannot poll::

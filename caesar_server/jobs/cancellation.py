@@ -26,7 +26,7 @@ class Cancellation:
         #: Made by the first who must wait for a callback to end; most runs have no callback at all.
         self._callback_ended: threading.Condition | None = None
         self._event: threading.Event | None = None
-        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._callbacks: dict[object, Callable[[], object]] = {}
         #: The callback that :meth:`cancel` is calling, and the thread in which it does.
         self._running: object = None
         self._thread_id: int | None = None
@@ -73,7 +73,7 @@ class Cancellation:
                         self._callback_ended.notify_all()
 
     @contextmanager
-    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+    def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
         """Call ``callback`` once on cancel, at once if that has happened, until the block ends.
 
         A call that is under way in another thread is waited for at the end of the block: what the
@@ -101,7 +101,7 @@ class Cancellation:
             self._callback_ended = threading.Condition(self._lock)
         self._callback_ended.wait_for(lambda: self._running is not key)
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Callable[[], object] | None:
         """Take the next callback; one at a time, since each may be called off until its turn."""
         with self._lock:
             for key in self._callbacks:
@@ -110,7 +110,7 @@ class Cancellation:
             return None
 
 
-def _call(callback: Callable[[], None]) -> None:
+def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
     except (Exception, SystemExit):

@@ -201,7 +201,7 @@ class RunContext:
         if self.cancelled:
             self.cancellation.raise_if_cancelled()
 
-    def on_cancel(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
+    def on_cancel(self, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Call ``callback`` once when the run is cancelled, while the block lasts.
 
         :raises TypeError: if it is none: what ``close()`` returns in place of ``close``, say, which
