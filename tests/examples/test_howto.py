@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,83 @@ def test_library_that_fails_tells_no_internals(load, library) -> None:
     library.go_on.set()
     with opened(load("blocking_library"), **SLOW) as backend:
         error = failure(ask(backend, "fail"))
+    assert (error.code, error.message) == ("backend_unavailable", "the library failed")
+
+
+# --- an asynchronous library ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def async_library(monkeypatch):
+    """A module ``async_library_of_test`` that streams words, and tells how its streams ended."""
+
+    class Library:
+        def __init__(self) -> None:
+            self.waits = threading.Event()
+            self.loops: set[asyncio.AbstractEventLoop] = set()
+            self.ended: list[str] = []
+
+        async def stream(self, prompt: str) -> AsyncIterator[str]:
+            self.loops.add(asyncio.get_running_loop())
+            try:
+                for word in prompt.split():
+                    await asyncio.sleep(0)
+                    if word == "fail":
+                        raise KeyError("internals")
+                    if word == "wait":
+                        self.waits.set()
+                        await asyncio.Event().wait()
+                    yield word.upper()
+            finally:
+                await asyncio.sleep(0)  # what cleans up may have to wait, too
+                self.ended.append(prompt)
+
+    library = Library()
+    monkeypatch.setitem(sys.modules, "async_library_of_test", library)
+    return library
+
+
+AWAITED = {"module": "async_library_of_test"}
+
+
+def test_async_library_keeps_the_contract(load, async_library) -> None:
+    report = check_backend(load("async_library"), AWAITED)
+    assert not report.failed, str(report)
+
+
+def test_async_pieces_are_passed_on_by_one_loop(load, async_library) -> None:
+    with opened(load("async_library"), **AWAITED) as backend:
+        for _ in range(2):
+            events = ask(backend, "to be")
+            assert [e.text for e in events if isinstance(e, ContentDelta)] == ["TO", "BE"]
+    assert len(async_library.loops) == 1
+    assert async_library.ended == ["to be", "to be"]
+
+
+def test_async_library_cleans_up_after_a_cancel_while_others_go_on(load, async_library) -> None:
+    context, got = make_context(), []
+    with opened(load("async_library"), **AWAITED) as backend:
+        thread = threading.Thread(
+            target=lambda: got.extend(ask(backend, "to wait", context=context))
+        )
+        thread.start()
+        assert async_library.waits.wait(WITHIN_S)
+        assert text(ask(backend, "to be")) == "TOBE"
+        context.cancel()
+        thread.join(WITHIN_S)
+        assert async_library.ended == ["to be", "to wait"]
+    assert got[-1] == Failed(CANCELLED)
+
+
+def test_async_stream_is_closed_where_the_text_stops(load, async_library) -> None:
+    with opened(load("async_library"), **AWAITED) as backend:
+        assert text(ask(backend, "to be or wait", stop=("OR",))) == "TOBE"
+    assert async_library.ended == ["to be or wait"]
+
+
+def test_async_library_that_fails_tells_no_internals(load, async_library) -> None:
+    with opened(load("async_library"), **AWAITED) as backend:
+        error = failure(ask(backend, "to fail"))
     assert (error.code, error.message) == ("backend_unavailable", "the library failed")
 
 
