@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from caesar_backend_upstream.servers import Server
 from caesar_backend_upstream.tee import Tee
 from caesar_backend_upstream.wire.answers import AnswerError, AnswerReader
 from caesar_backend_upstream.wire.asks import Ask
-from caesar_backend_upstream.wire.bodies import Opened, frames, json_or_none, whole_body
+from caesar_backend_upstream.wire.bodies import Frame, Opened, frames, json_or_none, whole_body
 from caesar_backend_upstream.wire.failures import Teller, is_error
 from caesar_server.contract import Context, Event, Started
 
@@ -22,6 +22,8 @@ from caesar_server.contract import Context, Event, Started
 _ERROR_BYTES = 1024 * 1024
 #: Headers of an answer that a recording keeps; none of them says who asked.
 _RECORDED = ("content-type", "retry-after", "x-request-id")
+#: How a server is silent for too long.
+_SILENCE = ("gap_timeout", "total_timeout")
 _AGENT = "caesar-backend-upstream"
 
 
@@ -153,7 +155,9 @@ def _stream(
     started: list[Event],
 ) -> Generator[Event, None, None]:
     seen = False
-    for frame in frames(opened, max_line_bytes, tee.frame if tee.on else None):
+    for frame in _until_silent(
+        frames(opened, max_line_bytes, tee.frame if tee.on else None), reader
+    ):
         if frame.body is None:
             if not seen:
                 raise AnswerError("ended its stream without an answer")
@@ -174,6 +178,18 @@ def _stream(
         raise AnswerError("sent an empty stream")
     if not reader.complete:
         raise AnswerError("closed its stream in the middle of the answer")
+
+
+def _until_silent(found: Iterator[Frame], reader: AnswerReader) -> Iterator[Frame]:
+    """Yield frames until they end; silence after the last finish reason is an end, too.
+
+    What could still come then, usage and ``[DONE]``, adds nothing to the text.
+    """
+    try:
+        yield from found
+    except Problem as problem:
+        if not (reader.complete and problem.kind in _SILENCE):
+            raise
 
 
 def _refusal(call: Calling, reply: Reply, tee: Tee) -> Exception:

@@ -102,6 +102,20 @@ def test_a_server_that_lingers_after_done_is_not_waited_for(raw, opened, wire, t
     server.wait_for(lambda server: server.open == 0)
 
 
+@pytest.mark.parametrize("last", [b"", b"data: [DONE]\n"])
+def test_a_finished_answer_is_whole_though_the_server_never_ends_it(
+    raw, opened, wire, told, last
+) -> None:
+    def reply(peer) -> None:
+        peer.send(wire.head() + wire.frame(wire.text("hi", reason="length")) + last)
+        peer.hang()
+
+    server = raw(reply)
+    answer = told(opened(server, **SLOW).complete())
+    assert (answer.text(), answer.reasons, answer.error) == ("hi", {0: "length"}, None)
+    server.wait_for(lambda server: server.open == 0)
+
+
 def test_done_without_a_finish_reason_is_repaired_and_said(raw, opened, wire, told) -> None:
     answer = told(opened(raw(wire.stream(wire.text("hi")))).complete())
     assert answer.reasons == {0: "stop"}
