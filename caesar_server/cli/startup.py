@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -33,6 +34,9 @@ from caesar_server.web.limiting.rates import check_limits
 from caesar_server.web.observing.logs import TextFormatter, is_json
 
 logger = logging.getLogger(__name__)
+
+#: Files of which a package has at least one, in its folder.
+_OF_PACKAGES = ("pyproject.toml", "setup.cfg", "setup.py")
 
 config_option = click.option(
     "--config",
@@ -170,6 +174,14 @@ def unknown_backend(name: str, registry: Registry) -> str:
     for backend in KNOWN_BACKENDS:
         if backend.name == name:
             return f"the backend {name} is not installed: {backend.install}"
+    folder = Path(name)
+    if name and any((folder / file).is_file() for file in _OF_PACKAGES):
+        # pip takes a bare name for that of a package of the index
+        place = str(folder) if folder.is_absolute() else f"./{folder}"
+        return (
+            f"no backend is called {name!r}; the package in that folder is not installed, or has "
+            f"another name: pip install -e {shlex.quote(place)}"
+        )
     return f"no backend is called {name!r}; {nearest(name, known)}"
 
 

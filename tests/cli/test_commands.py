@@ -246,6 +246,16 @@ def test_unknown_backend_is_refused_with_the_nearest_name(run) -> None:
         assert "no backend is called 'helo'; did you mean 'hello'?" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["weather", "./weather", "weather/"])
+def test_a_package_that_is_not_installed_is_told_so(run, name) -> None:
+    assert run("new-backend", "weather").exit_code == 0
+    for command in ("backends", "check"):
+        result = run(command, name)
+        assert result.exit_code == 2
+        assert "that folder is not installed" in result.stderr
+        assert "pip install -e ./weather" in result.stderr
+
+
 @pytest.mark.usefixtures("hello_file")
 def test_routes_are_listed(run) -> None:
     result = run("routes")
