@@ -289,6 +289,15 @@ class DefaultOutOfRange(Good):
     options_schema = Small
 
 
+@breach("options.defaults", "the default of folder is '/srv'; expected: PosixPath('/srv')")
+class DefaultIsText(Good):
+    @dataclass(frozen=True)
+    class Folder:
+        folder: Path = option("/srv", help="Where to look.")  # type: ignore[assignment]
+
+    options_schema = Folder
+
+
 @breach("options.accepted", "size: unknown; known: none", options={"size": 1})
 class TakesNoOptions(Good):
     pass

@@ -8,7 +8,9 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +35,7 @@ from caesar_server.contract import (
     Started,
     StatusChanged,
     Told,
+    option,
 )
 from caesar_server.jobs.context import RunContext
 from caesar_server.jobs.running.run import run_events
@@ -163,6 +166,27 @@ def test_a_backend_that_calls_another_fails_where_nobody_answers() -> None:
     (accepts,) = (one for one in check_backend(Shouter).results if one.rule == "run.accepts")
     assert accepts.outcome == "fail"
     assert "it calls another backend, and the suite was given no caller" in accepts.detail
+
+
+@dataclass(frozen=True)
+class Place:
+    folder: Path = option(Path("/srv"), help="Where it is.")
+    words: tuple[str, ...] = option(("a",), help="What it is for.")
+
+
+@dataclass(frozen=True)
+class Places:
+    first: Place = option(Place(), help="The first.")
+    more: tuple[Place, ...] = option((Place(Path("/opt")),), help="Others.")
+    named: Mapping[str, Place] = option(default_factory=lambda: {"a": Place()}, help="By name.")
+    share: float = option(1, help="A whole number is a number, too.")
+    key: str | None = option(None, help="None.", secret=True)
+
+
+def test_defaults_of_all_kinds_are_right() -> None:
+    placed = type("Placed", (Small,), {"options_schema": Places})
+    outcomes = {one.rule: (one.outcome, one.detail) for one in check_backend(placed).results}
+    assert outcomes["options.defaults"] == ("pass", "")
 
 
 def test_a_report_is_json() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,8 +86,11 @@ def options_schema(subject: Subject) -> Outcome:
     return Pass()
 
 
-def _unreadable(kind: Any) -> str | None:
-    """Return the type within ``kind`` that nothing in a settings file can be, or None."""
+def _unreadable(kind: Any, above: tuple[Any, ...] = ()) -> str | None:
+    """Return the type within ``kind`` that nothing in a settings file can be, or None.
+
+    :param above: the dataclasses that hold it; one may hold itself.
+    """
     unreadable: list[str] = []
 
     def note(inner: type[Any]) -> dict[str, Any]:
@@ -94,8 +98,21 @@ def _unreadable(kind: Any) -> str | None:
             unreadable.append(inner.__name__)
         return {"type": "string"}
 
+    # msgspec's schema of a dataclass has its defaults, too, and there may be no form for them
+    if kind in above:
+        return None
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        kinds = [field.type for field in option_fields(kind)]
+        return next(filter(None, (_unreadable(one, (*above, kind)) for one in kinds)), None)
+    if _holds_tables(kind):
+        kinds = [one for one in get_args(kind) if one is not ...]
+        return next(filter(None, (_unreadable(one, above) for one in kinds)), None)
     msgspec.json.schema(kind, schema_hook=note)
     return unreadable[0] if unreadable else None
+
+
+def _holds_tables(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind) or any(map(_holds_tables, get_args(kind)))
 
 
 @rule(
@@ -106,13 +123,30 @@ def _unreadable(kind: Any) -> str | None:
 def options_defaults(subject: Subject) -> Outcome:
     """Each default is a value that the option itself would accept."""
     for field in option_fields(subject.backend_class.options_schema):
-        if field.required or dataclasses.is_dataclass(field.default):
+        if field.required:
             continue
         try:
-            parse_value(field, field.default)
+            parsed = parse_value(field, _as_written(field.default))
         except OptionsError as error:
             return Fail(str(error), "a default of the option's own type and range")
+        if parsed != field.default:
+            # a text in place of a path, say: a default is not converted as what is set is
+            return Fail(f"the default of {field.name} is {field.default!r}", repr(parsed))
     return Pass()
+
+
+def _as_written(value: Any) -> Any:
+    """Return a default as it would stand in the settings file."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _as_written(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_as_written(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        fields = option_fields(type(value))
+        return {field.name: _as_written(getattr(value, field.name)) for field in fields}
+    return value
 
 
 @rule(
