@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from flask import Blueprint, Flask, Response, request, session
+from flask import Blueprint, Flask, Response, after_this_request, request, session
 from werkzeug.test import Client
 
 from caesar_server.web.framework.adapters import UrlAdapters
@@ -182,40 +182,78 @@ def test_who_waits_for_the_end_of_a_ready_response_hears_of_it() -> None:
     assert heard == ["closed"]
 
 
+def fails() -> str:
+    raise LookupError("no answer")
+
+
 def hooked(app: Flask, *, values: bool) -> list[str]:
     """Give ``app`` views and hooks, which note that they are called in the list returned."""
     noted: list[str] = []
 
-    def note(name: str, answer: str | None = None) -> Callable[[], str | None]:
+    def before(name: str) -> Callable[[], str | None]:
         def hook() -> str | None:
             noted.append(name)
-            return answer if request.args.get("stop") == name else None
+            after_this_request(after(f"{name}, once"))
+            return f"stopped by {name}" if request.args.get("stop") == name else None
 
         return hook
 
+    def after(name: str) -> Callable[[Response], Response]:
+        def hook(response: Response) -> Response:
+            noted.append(f"after {name}: {response.status_code}")
+            return Response(response.data + b"!", response.status, response.headers)
+
+        return hook
+
+    def teardown(name: str) -> Callable[[BaseException | None], None]:
+        return lambda error: noted.append(f"end of {name}: {error!r}")
+
     outer, inner = Blueprint("outer", __name__), Blueprint("inner", __name__)
     for name, owner in (("app 1", app), ("outer", outer), ("inner", inner), ("app 2", app)):
-        owner.before_request(note(name, f"stopped by {name}"))
+        owner.before_request(before(name))
+        owner.after_request(after(name))
+        owner.teardown_request(teardown(name))
     if values:
         outer.url_value_preprocessor(lambda endpoint, values: noted.append(f"to {endpoint}"))
     for number, owner in enumerate((app, outer, inner)):
         owner.add_url_rule(f"/{number}", endpoint="view", view_func=lambda: "answer")
+        owner.add_url_rule(f"/{number}/fails", endpoint="fails", view_func=fails)
     outer.register_blueprint(inner)
     app.register_blueprint(outer)
     return noted
 
 
 @pytest.mark.parametrize("values", [False, True])
-def test_what_comes_before_a_view_is_called_as_flask_calls_it(values: bool) -> None:
+def test_what_is_around_a_view_is_called_as_flask_calls_it(values: bool) -> None:
     seen = []
     for app in (Application("ours"), Flask("theirs")):
         noted = hooked(app, values=values)
         client = app.test_client()
         paths = ("/0", "/1", "/2", "/nowhere", "/2?stop=app 2", "/2?stop=outer", "/0?stop=outer")
-        answers = [client.get(path) for path in paths * 2]
+        answers = [client.get(path) for path in (*paths, "/0/fails", "/2/fails") * 2]
+        answers += [client.open("/2", method=method) for method in ("OPTIONS", "HEAD", "POST")]
         seen.append((noted, [(answer.status_code, answer.data) for answer in answers]))
     assert seen[0] == seen[1]
-    assert "inner" in seen[0][0]
+    noted = seen[0][0]
+    assert "inner" in noted
+    assert "after inner: 200" in noted
+    assert "end of inner: LookupError('no answer')" in noted
+
+
+def test_what_ends_a_request_hears_what_is_being_handled_unless_it_is_told() -> None:
+    for app in (Application("ours"), Flask("theirs")):
+        heard: list[BaseException | None] = []
+        app.teardown_request(heard.append)
+        error = LookupError()
+        with app.test_request_context("/"):
+            app.do_teardown_request()
+            app.do_teardown_request(error)
+            try:
+                raise error
+            except LookupError:
+                app.do_teardown_request()
+                app.do_teardown_request(None)
+        assert heard == [None, error, error, None, None]
 
 
 def test_there_are_no_sessions() -> None:

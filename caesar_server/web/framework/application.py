@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from flask import Flask, Request, Response
+from flask.ctx import RequestContext
+from flask.globals import request_ctx
 from flask.json.provider import DefaultJSONProvider
 from flask.sessions import NullSession, SessionInterface
-from flask.typing import BeforeRequestCallable, ResponseReturnValue
+from flask.signals import request_tearing_down
+from flask.typing import (
+    AfterRequestCallable,
+    BeforeRequestCallable,
+    ResponseReturnValue,
+    TeardownCallable,
+)
 from werkzeug.routing import MapAdapter, Rule
 
 from caesar_server.web.framework.adapters import UrlAdapters
 from caesar_server.web.framework.converters import IdConverter
 from caesar_server.web.framework.responses import json_response
 from caesar_server.web.incoming import IncomingRequest, incoming
+
+_Hook = TypeVar("_Hook")
+#: In place of the error of a request that is not told.
+_UNTOLD: Any = object()
+#: See :data:`caesar_server.web.incoming.incoming`.
+_context: Callable[[], RequestContext] = request_ctx._get_current_object  # type: ignore[attr-defined]
 
 
 class _NoSessions(SessionInterface):
@@ -52,6 +67,17 @@ class _LateRule(Rule):
         return build
 
 
+class _Hooks(NamedTuple):
+    """What is called around a view, in this order.
+
+    :param before: None where Flask must do it: the view's arguments are looked at as well.
+    """
+
+    before: tuple[BeforeRequestCallable, ...] | None
+    after: tuple[AfterRequestCallable[Any], ...]
+    teardown: tuple[TeardownCallable, ...]
+
+
 class Application(Flask):
     """See Flask's documentation for what it does; two of them may live in one process.
 
@@ -68,7 +94,7 @@ class Application(Flask):
         self.url_map.converters["id"] = IdConverter
         self._url_adapters = UrlAdapters(self.url_map)
         #: By endpoint, None for what leads nowhere.  None is added once a request was answered.
-        self._first_hooks: dict[str | None, tuple[BeforeRequestCallable, ...]] = {}
+        self._hooks: dict[str | None, _Hooks] = {}
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """Return what finds the view of a request."""
@@ -77,17 +103,9 @@ class Application(Flask):
 
     def preprocess_request(self) -> ResponseReturnValue | None:
         """Call what is to be called before the view, until something returns an answer."""
-        request = incoming()
-        endpoint = None if request.url_rule is None else request.url_rule.endpoint
-        hooks = self._first_hooks.get(endpoint)
+        hooks = self._hooks_of(incoming()).before
         if hooks is None:
-            names = (None, *reversed(request.blueprints))
-            if any(name in self.url_value_preprocessors for name in names):
-                return super().preprocess_request()
-            hooks = tuple(
-                hook for name in names for hook in self.before_request_funcs.get(name, ())
-            )
-            self._first_hooks[endpoint] = hooks
+            return super().preprocess_request()
         for hook in hooks:
             # not awaitable, see ensure_sync()
             answer: Any = hook()
@@ -95,6 +113,51 @@ class Application(Flask):
                 return cast("ResponseReturnValue", answer)
         return None
 
+    def dispatch_request(self) -> ResponseReturnValue:
+        """Call the view."""
+        request = incoming()
+        rule = request.url_rule
+        if rule is None or request.routing_exception is not None or request.method == "OPTIONS":
+            return super().dispatch_request()
+        answer = self.view_functions[rule.endpoint](**request.view_args or {})
+        return cast("ResponseReturnValue", answer)
+
+    def process_response(self, response: Response) -> Response:
+        """Call what is to be called with each answer."""
+        context = _context()
+        for hook in (*context._after_request_functions, *self._hooks_of(context.request).after):
+            response = cast("Response", hook(response))
+        return response
+
+    def do_teardown_request(self, exc: BaseException | None = _UNTOLD) -> None:
+        """Call what is to be called when a request has been answered.
+
+        :param exc: what the request ended with, or None; left out: what is being handled now.
+        """
+        error = sys.exc_info()[1] if exc is _UNTOLD else exc
+        for hook in self._hooks_of(incoming()).teardown:
+            hook(error)
+        request_tearing_down.send(self, _async_wrapper=self.ensure_sync, exc=error)
+
+    def _hooks_of(self, request: Request) -> _Hooks:
+        endpoint = None if request.url_rule is None else request.url_rule.endpoint
+        hooks = self._hooks.get(endpoint)
+        if hooks is None:
+            names = (None, *reversed(request.blueprints))
+            plain = not any(name in self.url_value_preprocessors for name in names)
+            hooks = self._hooks[endpoint] = _Hooks(
+                tuple(_of(self.before_request_funcs, names)) if plain else None,
+                # from the inside out, and the last one first
+                tuple(reversed(_of(self.after_request_funcs, names))),
+                tuple(reversed(_of(self.teardown_request_funcs, names))),
+            )
+        return hooks
+
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``func``: nothing here is asynchronous, so that need not be looked at."""
         return func
+
+
+def _of(hooks: Mapping[str | None, Sequence[_Hook]], names: Sequence[str | None]) -> list[_Hook]:
+    """Return the hooks of the app and its blueprints."""
+    return [hook for name in names for hook in hooks.get(name, ())]
