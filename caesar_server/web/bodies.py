@@ -16,6 +16,7 @@ from werkzeug.sansio.utils import get_content_length
 from werkzeug.wsgi import get_input_stream
 
 from caesar_server.errors import BodyTooLargeError, MalformedBodyError, UnsupportedMediaTypeError
+from caesar_server.web.incoming import answering
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ def read_body(request: Request) -> bytes:
     if already is not None:
         return already
     environ = request.environ
-    limit = request.max_content_length
+    # what the request itself says of it, too, but that looks for the app twice
+    limit: int | None = answering().config["MAX_CONTENT_LENGTH"]
     announced = get_content_length(
         environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from flask import Request, request
+from flask import Flask, Request, current_app, request
 from werkzeug.datastructures import MultiDict
 
 from caesar_server.errors import ValidationFailedError
@@ -50,6 +50,8 @@ class IncomingRequest(Request):
 #: Each attribute of Flask's ``request`` looks for it anew; hooks, which are many, look once.  This
 #: is Flask's own function, with none around it: each request asks thirty times.
 incoming: Callable[[], IncomingRequest] = request._get_current_object  # type: ignore[attr-defined]
+#: Likewise the app that answers it.
+answering: Callable[[], Flask] = current_app._get_current_object  # type: ignore[attr-defined]
 
 
 def sole_values(args: MultiDict[str, str], *names: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from flask import Flask, Request, current_app
+from flask import Flask, Request
 
 from caesar_server.contract.context import Clock, Forwarded
 from caesar_server.jobs.files import Files
@@ -19,6 +19,7 @@ from caesar_server.store.blobs.base import BlobStore
 from caesar_server.web.access.keyring import Keyring
 from caesar_server.web.api_version.version import Versions
 from caesar_server.web.gone import SocketWatch
+from caesar_server.web.incoming import answering
 from caesar_server.web.limiting.places import Places
 from caesar_server.web.observing.metrics import ServerMetrics
 
@@ -91,7 +92,7 @@ class Services:
 
 def services() -> Services:
     """Return the parts of the app that handles the current request."""
-    return services_of(current_app)
+    return services_of(answering())
 
 
 def services_of(app: Flask) -> Services:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, jsonify
 
 from caesar_server.blueprints.compat.rendering.answer import Answer
 from caesar_server.blueprints.compat.rendering.chunks import (
@@ -173,8 +173,9 @@ def _job(
     """
     known_by = None
     if resolved.backend.capabilities.durable:
-        known_by = fingerprint(request, body)
-        if is_repeat(request):
+        asked = incoming()
+        known_by = fingerprint(asked, body)
+        if is_repeat(asked):
             job = parts.runner.repeated(account, known_by)
             if job is not None:
                 return job, False
@@ -230,14 +231,13 @@ def _check_files(parts: Services, asked: ChatRequest) -> None:
 
 def _inline_records(parts: Services, job: Job, backend: Backend) -> Generator[Record, None, None]:
     """Run ``job`` in this thread and yield its records; a client that leaves cancels it."""
-    quota, forwarded = quota_of_caller(), parts.forwarded(request)
+    asked = incoming()
+    quota, forwarded = quota_of_caller(), parts.forwarded(asked)
     records = parts.runner.run_inline(job, quota=quota, forwarded=forwarded, backend=backend)
     first = next(records)
-    incoming().begun = True
+    asked.begun = True
     # Not before: a client that has left already would cancel a job that is not there.
-    end_watch = parts.watch.watch(
-        client_socket(request.environ), lambda: parts.runner.cancel(job.id)
-    )
+    end_watch = parts.watch.watch(client_socket(asked.environ), lambda: parts.runner.cancel(job.id))
     try:
         yield first
         yield from records
@@ -251,7 +251,7 @@ def _stored_records(parts: Services, job: Job, *, is_new: bool) -> Generator[Rec
     :raises AnswerError: if the client leaves, or the server cannot read on.
     """
     following = _follow_stored(parts, job, is_new=is_new)
-    end_watch = parts.watch.watch(client_socket(request.environ), following.leave)
+    end_watch = parts.watch.watch(client_socket(incoming().environ), following.leave)
     try:
         while not following.drained:
             for record in following.take(None):
@@ -288,9 +288,10 @@ def _events(records: Iterator[Record], headers: dict[str, str]) -> Iterator[Even
 def _follow(parts: Services, job: Job, backend: Backend | None, *, is_new: bool) -> Following:
     if job.detached:
         return _follow_stored(parts, job, is_new=is_new)
-    quota, forwarded = quota_of_caller(), parts.forwarded(request)
+    asked = incoming()
+    quota, forwarded = quota_of_caller(), parts.forwarded(asked)
     following = parts.runner.follow(job, quota=quota, forwarded=forwarded, backend=backend)
-    incoming().begun = True
+    asked.begun = True
     return following
 
 
@@ -305,11 +306,11 @@ def _follow_stored(parts: Services, job: Job, *, is_new: bool) -> Follower:
 def _stream(
     parts: Services, job: Job, backend: Backend, answer: Answer, wire: Wire, *, is_new: bool
 ) -> Response:
-    place = open_stream()
+    place, connection = open_stream(), client_socket(incoming().environ)
     response = stream_response(
         _follow(parts, job, backend, is_new=is_new),
         OpenAIFraming(Frames(answer, wire).of),
-        watch=lambda left: parts.watch.watch(client_socket(request.environ), left),
+        watch=lambda left: parts.watch.watch(connection, left),
         on_end=place.give_back,
         first_event_wait_s=parts.settings.first_event_wait_s,
         heartbeat_s=parts.settings.heartbeat_s,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from flask import Flask, Response, current_app
+from flask import Flask, Response
 
 from caesar_server.errors import ValidationFailedError
 from caesar_server.web.access import auth
 from caesar_server.web.api_version.known import default_version
 from caesar_server.web.api_version.version import Version, Versions
 from caesar_server.web.errors import printable
-from caesar_server.web.incoming import incoming
+from caesar_server.web.incoming import answering, incoming
 
 HEADER = "API-Version"
 _ENVIRON_NAME = "HTTP_API_VERSION"
@@ -113,4 +113,4 @@ def _named() -> str:
 
 
 def _offer() -> _Offer:
-    return cast(_Offer, current_app.extensions[_EXTENSION])
+    return cast(_Offer, answering().extensions[_EXTENSION])
