@@ -134,3 +134,38 @@ def test_who_reads_the_registry_finds_all_that_happened() -> None:
     assert value("caesar_events_total", {"type": "other"}) == 2
     assert value("caesar_tokens_total", {"backend": "echo", "kind": "completion"}) == 3
     assert value("caesar_time_to_first_event_seconds_count", {"backend": "echo"}) is None
+
+
+def test_a_batch_tells_backends_outcomes_and_statuses_apart() -> None:
+    metrics = ServerMetrics(lambda settle: None)
+    for _ in range(5):
+        metrics.run_began()
+    told = (("content_delta", 2), ("x", 1))
+    metrics.run_left(RunEnd("echo", "completed", 1.0, 0.5, told, 1, 2))
+    metrics.run_left(RunEnd("echo", "failed", 3.0, None, told, 0, 0))
+    metrics.run_left(RunEnd("other", "completed", 5.0, 2.0, (("y", 4),), 0, 0))
+    metrics.run_left(None)
+    for status, duration_s in ((200, 1.0), (404, 2.0), (200, 4.0)):
+        metrics.request_ended("compat", "view", status, duration_s)
+    value = metrics.registry.get_sample_value
+
+    def counted(name: str, **labels: str) -> float | None:
+        return value(f"caesar_{name}", labels)
+
+    view = {"surface": "compat", "endpoint": "view"}
+    assert counted("running_jobs") == 1
+    assert counted("requests_total", **view, status="200") == 2
+    assert counted("requests_total", **view, status="404") == 1
+    assert counted("request_duration_seconds_count", **view) == 3
+    assert counted("request_duration_seconds_sum", **view) == 7
+    assert counted("runs_total", backend="echo", outcome="completed") == 1
+    assert counted("runs_total", backend="echo", outcome="failed") == 1
+    assert counted("runs_total", backend="other", outcome="completed") == 1
+    assert counted("run_duration_seconds_sum", backend="echo") == 4
+    assert counted("time_to_first_event_seconds_count", backend="echo") == 1
+    assert counted("time_to_first_event_seconds_sum", backend="other") == 2
+    assert counted("events_total", type="content_delta") == 4
+    assert counted("events_total", type="other") == 6
+    assert counted("tokens_total", backend="echo", kind="prompt") == 1
+    assert counted("tokens_total", backend="echo", kind="completion") == 2
+    assert counted("tokens_total", backend="other", kind="prompt") is None

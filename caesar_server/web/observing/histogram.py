@@ -24,5 +24,5 @@ class BulkHistogram(Histogram):
         self._sum.inc(sum(values))
         # the last bound is infinity, so each value has its place
         bounds = self._upper_bounds
-        for place, count in Counter(bisect_left(bounds, value) for value in values).items():
+        for place, count in Counter([bisect_left(bounds, value) for value in values]).items():
             self._buckets[place].inc(count)

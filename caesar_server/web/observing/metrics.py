@@ -12,10 +12,10 @@ import logging
 import platform
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from caesar_server import __version__
 from caesar_server.contract.events import EVENT_TYPES
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from caesar_server.web.observing.histogram import BulkHistogram
 
 logger = logging.getLogger(__name__)
-
-_Key = TypeVar("_Key", bound=Hashable)
 
 OTHER = "other"
 #: Upper bounds in seconds: from an echo to the longest run of a request.
@@ -142,15 +140,19 @@ class RunEnd(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """Something began, or ended."""
+    """Something began, or ended.
 
-    family: Family
+    :param name: of the gauge.
+    """
+
+    name: str
     by: int
 
 
 _Fact: TypeAlias = _Request | RunEnd | _Change
-_ONE_RUN_MORE, _ONE_RUN_LESS = _Change(RUNNING, 1), _Change(RUNNING, -1)
-_ONE_STREAM_MORE, _ONE_STREAM_LESS = _Change(OPEN_STREAMS, 1), _Change(OPEN_STREAMS, -1)
+_ONE_RUN_MORE, _ONE_RUN_LESS = _Change(RUNNING.name, 1), _Change(RUNNING.name, -1)
+_ONE_STREAM_MORE = _Change(OPEN_STREAMS.name, 1)
+_ONE_STREAM_LESS = _Change(OPEN_STREAMS.name, -1)
 
 
 class ServerMetrics:
@@ -186,7 +188,7 @@ class ServerMetrics:
         self._refusals = cache(self._counter(REFUSALS).labels)
         self._errors = cache(self._counter(ERRORS).labels)
         self._tokens = cache(self._counter(TOKENS).labels)
-        self._gauges = {family: self._gauge(family) for family in (OPEN_STREAMS, RUNNING)}
+        self._gauges = {family.name: self._gauge(family) for family in (OPEN_STREAMS, RUNNING)}
         self._gauge(BUILD).labels(__version__, platform.python_version()).set(1)
 
     def request_ended(self, surface: str, endpoint: str, status: int, duration_s: float) -> None:
@@ -218,9 +220,7 @@ class ServerMetrics:
 
         :param end: how it ended; None: it never began.
         """
-        self._facts.add(_ONE_RUN_LESS)
-        if end is not None:
-            self._facts.add(end)
+        self._facts.add(_ONE_RUN_LESS if end is None else end)
 
     def close(self) -> None:
         """Count what has happened; from now on everything is counted where it happens."""
@@ -228,50 +228,45 @@ class ServerMetrics:
 
     def _count(self, facts: Sequence[_Fact]) -> None:
         """Count a batch: one step for each number that it changes, however many facts there are."""
-        changes: Tally[Family] = Tally()
-        requests: list[_Request] = []
-        runs: list[RunEnd] = []
+        changes: defaultdict[str, int] = defaultdict(int)
+        requests: defaultdict[tuple[str, str, int], list[float]] = defaultdict(list)
+        runs: defaultdict[str, list[RunEnd]] = defaultdict(list)
         for fact in facts:
             if type(fact) is _Change:
-                changes[fact.family] += fact.by
+                changes[fact.name] += fact.by
             elif type(fact) is _Request:
-                requests.append(fact)
+                requests[fact[:3]].append(fact.duration_s)
             elif type(fact) is RunEnd:
-                runs.append(fact)
-        for family, by in changes.items():
+                changes[RUNNING.name] -= 1
+                runs[fact.backend].append(fact)
+        for name, by in changes.items():
             if by:
-                self._gauges[family].inc(by)
-        self._count_requests(requests)
-        self._count_runs(runs)
+                self._gauges[name].inc(by)
+        for (surface, endpoint, status), durations in requests.items():
+            self._requests(surface, endpoint, str(status)).inc(len(durations))
+            self._request_duration(surface, endpoint).observe_all(durations)
+        for backend, ends in runs.items():
+            self._count_runs(backend, ends)
 
-    def _count_requests(self, requests: Sequence[_Request]) -> None:
-        counts = Tally((one.surface, one.endpoint, str(one.status)) for one in requests)
-        for answered, count in counts.items():
-            self._requests(*answered).inc(count)
-        durations = _grouped(((one.surface, one.endpoint), one.duration_s) for one in requests)
-        for labels, values in durations.items():
-            self._request_duration(*labels).observe_all(values)
-
-    def _count_runs(self, runs: Sequence[RunEnd]) -> None:
-        for labels, count in Tally(one[:2] for one in runs).items():
-            self._runs(*labels).inc(count)
-        for backend, values in _grouped((one.backend, one.duration_s) for one in runs).items():
-            self._run_duration(backend).observe_all(values)
-        first = ((one.backend, one.first_after_s) for one in runs if one.first_after_s is not None)
-        for backend, values in _grouped(first).items():
-            self._first_event(backend).observe_all(values)
-        events: Tally[str] = Tally()
-        tokens: Tally[tuple[str, str]] = Tally()
+    def _count_runs(self, backend: str, runs: Sequence[RunEnd]) -> None:
+        """Count runs of one backend."""
+        for outcome, count in Tally([one.outcome for one in runs]).items():
+            self._runs(backend, outcome).inc(count)
+        self._run_duration(backend).observe_all([one.duration_s for one in runs])
+        first = [one.first_after_s for one in runs if one.first_after_s is not None]
+        if first:
+            self._first_event(backend).observe_all(first)
+        events: defaultdict[str, int] = defaultdict(int)
         for one in runs:
             for name, count in one.events:
-                events[name if name in EVENT_TYPES else OTHER] += count
-            if one.prompt_tokens or one.completion_tokens:
-                tokens[one.backend, "prompt"] += one.prompt_tokens
-                tokens[one.backend, "completion"] += one.completion_tokens
+                events[name] += count
         for name, count in events.items():
-            self._events(name).inc(count)
-        for labels, count in tokens.items():
-            self._tokens(*labels).inc(count)
+            self._events(name if name in EVENT_TYPES else OTHER).inc(count)
+        prompt = sum([one.prompt_tokens for one in runs])
+        completion = sum([one.completion_tokens for one in runs])
+        if prompt or completion:
+            self._tokens(backend, "prompt").inc(prompt)
+            self._tokens(backend, "completion").inc(completion)
 
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
         """Return all numbers as text, and its content type.
@@ -346,14 +341,6 @@ class _WithoutBirth:
         for metric in self._registry.collect():
             metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
             yield metric
-
-
-def _grouped(pairs: Iterable[tuple[_Key, float]]) -> Mapping[_Key, list[float]]:
-    """Return the numbers that go with each key."""
-    groups: defaultdict[_Key, list[float]] = defaultdict(list)
-    for key, number in pairs:
-        groups[key].append(number)
-    return groups
 
 
 def exported_names(families: Sequence[Family] = FAMILIES) -> frozenset[str]:
