@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from flask import Blueprint, Flask, Response, after_this_request, request, session
+from flask.globals import request_ctx
 from werkzeug.test import Client
 
 from caesar_server.web.framework.adapters import UrlAdapters
 from caesar_server.web.framework.application import Application
 from caesar_server.web.framework.responses import ReadyResponse
+from caesar_server.web.incoming import incoming
 
 HOSTS = ("localhost:80", "LOCALHOST", "127.0.0.1:8000", "[::1]:9", "xn--bcher-kva.example", "")
 
@@ -254,6 +256,40 @@ def test_what_ends_a_request_hears_what_is_being_handled_unless_it_is_told() -> 
                 app.do_teardown_request()
                 app.do_teardown_request(None)
         assert heard == [None, error, error, None, None]
+
+
+def test_the_incoming_request_is_flasks() -> None:
+    app = Application("ours")
+    seen: list[str] = []
+
+    def note(*_: object) -> None:
+        assert incoming() is request._get_current_object()  # type: ignore[attr-defined]
+        seen.append(incoming().path)
+
+    app.before_request(note)
+    app.teardown_request(note)
+
+    @app.get("/outer")
+    def outer() -> str:
+        app.test_client().get("/inner")
+        note()
+        with request_ctx.copy():
+            note()
+        return ""
+
+    @app.get("/broken")
+    def broken() -> str:
+        raise LookupError
+
+    with app.test_client() as client:
+        client.get("/outer")
+        note()  # a client in a block keeps its last context
+        client.get("/broken")
+        note()
+    assert set(seen) == {"/outer", "/inner", "/broken"}
+    assert seen[-1] == "/broken"
+    with pytest.raises(LookupError):
+        incoming()
 
 
 def test_there_are_no_sessions() -> None:

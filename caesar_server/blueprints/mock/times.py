@@ -64,7 +64,7 @@ class ScopedTime:
             return now_s if now_s > earliest else earliest  # max() costs as much as all of it
         try:
             held: Held | None = incoming().environ.get(HELD_KEY)
-        except RuntimeError:  # outside of a request; inside, to ask first costs as much as this
+        except LookupError:  # outside of a request; inside, to ask first costs as much as this
             held = None
         return EPOCH_S + (self._default if held is None else held.scope).clock.turned_s
 

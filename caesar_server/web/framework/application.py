@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from flask import Flask, Request, Response
 from flask.ctx import RequestContext
@@ -23,7 +23,10 @@ from werkzeug.routing import MapAdapter, Rule
 from caesar_server.web.framework.adapters import UrlAdapters
 from caesar_server.web.framework.converters import IdConverter
 from caesar_server.web.framework.responses import json_response
-from caesar_server.web.incoming import IncomingRequest, incoming
+from caesar_server.web.incoming import EnteredContext, IncomingRequest, incoming
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 _Hook = TypeVar("_Hook")
 #: In place of the error of a request that is not told.
@@ -95,6 +98,10 @@ class Application(Flask):
         self._url_adapters = UrlAdapters(self.url_map)
         #: By endpoint, None for what leads nowhere.  None is added once a request was answered.
         self._hooks: dict[str | None, _Hooks] = {}
+
+    def request_context(self, environ: WSGIEnvironment) -> RequestContext:
+        """Return the context of a request."""
+        return EnteredContext(self, environ)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """Return what finds the view of a request."""
