@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from flask import Flask, Request, Response
@@ -40,6 +41,8 @@ CONTROL_PATH = "/_mock"
 _EXEMPT = tuple(f"{path}/" for path in (*OPEN_PATHS, METRICS_PATH, CONTROL_PATH))
 #: Headers that WSGI gives without its prefix for headers.
 _UNPREFIXED = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
+#: So many keys of environs are remembered: which headers there are is up to the clients.
+_REMEMBERED = 256
 
 
 def register(app: Flask, scopes: Scopes, watch: SocketWatch) -> Callable[[], None]:
@@ -192,14 +195,18 @@ def _call(
 def _headers(environ: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers of a WSGI request; names in lower case."""
     found = {
-        name[5:].replace("_", "-").lower(): value
-        for name, value in environ.items()
-        if name.startswith("HTTP_")
+        name: value for key, value in environ.items() if (name := _header_name(key)) is not None
     }
     for key, name in _UNPREFIXED.items():
         if environ.get(key):
             found[name] = environ[key]
     return found
+
+
+@lru_cache(_REMEMBERED)
+def _header_name(key: str) -> str | None:
+    """Return which header a key of a WSGI environ is, or None for what is none."""
+    return key[5:].replace("_", "-").lower() if key.startswith("HTTP_") else None
 
 
 def _decide(scope: Scope, call: Call) -> Decision:
