@@ -100,7 +100,7 @@ class Scope:
         self._lock = threading.Lock()
         self._table = Table()
         self._seeds = Seeds()
-        self._jobs = 0
+        self._jobs = itertools.count()
         self._calls = itertools.count(1)
         self._take_manner()
 
@@ -308,10 +308,7 @@ class Scope:
         # the name too, or equal calls of two scopes would be one job
         told = f"{seed}|{self.name}" + (f"|{place}" if place > 1 else "")
         digest = hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        with self._lock:
-            later_s = self._jobs * _APART_S
-            self._jobs += 1
-        return drawn_uuid(digest), self.now_s + later_s
+        return drawn_uuid(digest), self.now_s + next(self._jobs) * _APART_S
 
     @property
     def now_s(self) -> float:
@@ -328,7 +325,7 @@ class Scope:
 
     def _begin_anew(self, seed: int) -> None:
         self._seeds.forget(seed)
-        self._jobs = 0
+        self._jobs = itertools.count()
 
     def _faults(
         self,

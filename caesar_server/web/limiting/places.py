@@ -90,8 +90,12 @@ class Places:
             self._streams += 1
             self._streams_of[owner] += 1
 
-    def _leave(self, stream_of: str | None) -> None:
+    def _leave(self, place: Place) -> None:
+        stream_of = place._stream_of
         with self._lock:
+            if place._given_back:
+                return
+            place._given_back = True
             self._requests -= 1
             if stream_of is None:
                 return
@@ -106,7 +110,6 @@ class Place:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._lock = threading.Lock()
         self._stream_of: str | None = None
         self._given_back = False
         #: Whether the request's end is not the end of it: a stream goes on after that.
@@ -125,7 +128,4 @@ class Place:
 
     def give_back(self) -> None:
         """Count the request no more; harmless when called twice."""
-        with self._lock:
-            given_back, self._given_back = self._given_back, True
-        if not given_back:
-            self._places._leave(self._stream_of)
+        self._places._leave(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -64,7 +63,7 @@ class Gate:
     def __init__(self, scopes: Scopes, watch: SocketWatch) -> None:
         self._scopes = scopes
         self._watch = watch
-        self._lock = threading.Lock()
+        # each change, and a copy, is one step, which no thread comes between
         self._open: set[Exchange] = set()
         self._closed = False
 
@@ -132,10 +131,8 @@ class Gate:
 
     def close(self) -> None:
         """End all waits, and let none begin."""
-        with self._lock:
-            self._closed = True
-            exchanges = tuple(self._open)
-        for exchange in exchanges:
+        self._closed = True
+        for exchange in tuple(self._open):
             exchange.stop()
 
     def _scope(self, environ: Mapping[str, Any], key: str | None) -> Scope:
@@ -148,18 +145,15 @@ class Gate:
 
     def _begin(self, environ: dict[str, Any], scope: Scope, call: Call) -> Exchange:
         exchange = Exchange(scope, scope.journal.open(call), environ, self._watch, self._over)
-        with self._lock:
-            self._open.add(exchange)
-            closed = self._closed
-        if closed:
+        self._open.add(exchange)
+        if self._closed:
             exchange.stop()
         environ[EXCHANGE_KEY] = exchange
         return exchange
 
     def _over(self, exchange: Exchange) -> None:
         self._scopes.release(exchange.recording.call.id)
-        with self._lock:
-            self._open.discard(exchange)
+        self._open.discard(exchange)
 
 
 def _looks_at_all_jobs(call: Call) -> bool:

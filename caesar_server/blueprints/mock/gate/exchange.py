@@ -27,7 +27,7 @@ class Exchange:
 
     :ivar connection: the client's, or None if the host does not lend it.
     :ivar framed: whether whoever writes the body also notes it in the journal.
-    :ivar over: called once it has ended.
+    :ivar over: called once it has ended; harmless when called twice.
     :ivar body_faults: what is to go wrong in the body of the answer.
     :ivar fault_answers: whether the answer is that of a fault, not a backend's or a refusal.
     """
@@ -146,11 +146,10 @@ class Exchange:
         """Note how it ended; only the first call counts."""
         if self._ended:  # at the latest the host says so once more
             return
-        with self._lock:
-            ended, self._ended = self._ended, True
-        if not ended:
-            self.recording.end(how, detail)
-            self._over(self)
+        self._ended = True
+        # of two threads that come this far the recording hears the first one alone
+        self.recording.end(how, detail)
+        self._over(self)
 
     def give_up(self) -> None:
         """Note that it cannot go on, since a wait was ended."""
