@@ -6,8 +6,10 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
+
+import msgspec
 
 from caesar_server.mock.calls import asks_for_answer, one_prompt_each
 from caesar_server.mock.clock import MockClock
@@ -276,7 +278,7 @@ class Scope:
             )
             for place, (rule, reply, nearest) in enumerate(found)
         ]
-        return replace(first, rest=tuple(rest)) if rest else first
+        return msgspec.structs.replace(first, rest=tuple(rest)) if rest else first
 
     def give_back(self, uses: Iterable[Use]) -> None:
         """Count what a refused call took no more: the next calls take it, the first turns first.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from caesar_server.contract import (
     ChatRequest,
@@ -33,8 +34,7 @@ from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import MockChoice, Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One prompt of a request.
 
     :param text: what replies are looked up by.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from caesar_server.contract import LogprobToken, Sampling, StopHoldback, count_words, split_words
 from caesar_server.contract.events import FinishReason
@@ -17,8 +18,7 @@ from caesar_server.mock.model.reply import MockChoice, Reply
 Chunk: TypeAlias = tuple[str, tuple[LogprobToken, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """What a choice says.
 
     :param tokens: the log probabilities, if they were asked for; they join to ``text``.

@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from caesar_server.mock.answering.check import reply_problems
 from caesar_server.mock.faults.checking import check_fault
 from caesar_server.mock.model.call import Call
@@ -46,8 +48,7 @@ class Counts:
         self.free: list[int] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """What a call took of a rule; see :class:`~caesar_server.mock.model.rule.Use`.
 
     :param turn: how often the rule was used before; None: it does nothing in this call.

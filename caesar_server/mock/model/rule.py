@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
@@ -107,8 +109,7 @@ class Use(Protocol):
         """Count it no more; to be called once at most, by the holder of the scope's lock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done with a call: made once for each, before anything runs.
 
     :param faults: those that happen, with the rule that asks for each (None: a header or the
@@ -131,4 +132,4 @@ class Decision:
     rest: tuple[Decision, ...] = ()
     seed: int = 0
     pacing: Pacing = PLAIN_PACING
-    uses: tuple[Use, ...] = field(default=(), compare=False, repr=False)
+    uses: tuple[Use, ...] = ()
