@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
 from caesar_server.contract.events import (
     ChoiceFinished,
+    Completed,
     ContentDelta,
     StatusChanged,
     UsageCounted,
@@ -29,7 +31,7 @@ _RECORD_BYTES = 250
 _REQUEST_BYTES = 1000
 _OBJECT_BYTES = 50
 #: What can be large of values that are looked at for each answer; of others all fields are.
-_LARGE_FIELDS: Mapping[type, Callable[[object], Sequence[object]]] = {
+_LARGE_FIELDS: Mapping[type, Callable[[Any], Sequence[object]]] = {
     CompletionRequest: attrgetter("prompts", "sampling", "suffix", "parameters", "user", "extra"),
     ChatRequest: attrgetter(
         "messages", "sampling", "parameters", "tools", "tool_choice", "user", "extra"
@@ -40,6 +42,7 @@ _LARGE_FIELDS: Mapping[type, Callable[[object], Sequence[object]]] = {
     Audio: attrgetter("data", "format"),
     Sampling: attrgetter("logit_bias", "stop"),
     ResearchParameters: attrgetter("system_prompt", "excluded_domains", "collection_ids"),
+    Completed: lambda event: (event.details,),
 }
 
 
@@ -72,18 +75,19 @@ def _size_of(value: object) -> int:
         if not item:
             continue
         size += _OBJECT_BYTES
-        if isinstance(item, str):
-            size += len(item)
-        elif (large := _LARGE_FIELDS.get(type(item))) is not None:
+        large = _LARGE_FIELDS.get(type(item))
+        if large is not None:
             left += filter(None, large(item))
-        elif isinstance(item, Mapping):
-            left += item.keys()
-            left += item.values()
+        elif isinstance(item, str):
+            size += len(item)
         elif isinstance(item, (tuple, list)):
             if item and isinstance(item[0], int):  # token ids, perhaps millions
                 size += _OBJECT_BYTES * len(item)
             else:
                 left += item
+        elif isinstance(item, Mapping):  # the last: whether something is one takes long to tell
+            left += item.keys()
+            left += item.values()
         else:
             # the contract's dataclasses have slots; numbers have none
             left += (getattr(item, name) for name in getattr(item, "__slots__", ()))

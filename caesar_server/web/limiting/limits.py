@@ -52,7 +52,7 @@ def register(app: Flask, settings: Settings, places: Places, rates: Rates) -> No
     @app.after_request
     def stay_while_written(response: Response) -> Response:
         # A client that does not read holds the thread that writes to it.
-        length = response.content_length or 0
+        length = response.headers.get("Content-Length", 0, int)
         if not response.direct_passthrough and length > UNHINDERED_BYTES:
             stay_until_closed(response)
         return response
