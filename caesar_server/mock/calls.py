@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -118,6 +119,7 @@ def call_from_request(request: Request, *, scope: str = "", model: str | None = 
     )
 
 
+@lru_cache(native.REMEMBERED)
 def documented_path(path: str) -> str:
     """Return a path as documented: without the prefix of an alias and without slashes at its end.
 
@@ -139,9 +141,9 @@ def attempt_of(headers: Mapping[str, str] = _NO_HEADERS) -> int:
     :param headers: names in lower case.
     """
     for name in RETRY_HEADERS:
-        value = headers.get(name, "")
+        value = headers.get(name)
         # a longer one is no count, and a number of thousands of digits takes long to read
-        if value.isascii() and value.isdigit() and len(value) <= 6:
+        if value is not None and value.isascii() and value.isdigit() and len(value) <= 6:
             return int(value) + 1
     return 1
 
@@ -149,7 +151,7 @@ def attempt_of(headers: Mapping[str, str] = _NO_HEADERS) -> int:
 def turn_of(messages: Sequence[Mapping[str, Any]]) -> int:
     """Return 1 plus the number of assistant messages before the last user message."""
     roles = [message.get("role") for message in messages]
-    if "user" not in roles:
+    if "user" not in roles or "assistant" not in roles:
         return 1
     last = len(roles) - 1 - roles[::-1].index("user")
     return 1 + roles[:last].count("assistant")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs
 
 #: What paths of Caesar's own API begin with, once they end with a slash.
 _ROOTS = ("/research/", "/agents/")
+#: Of so many paths it is remembered what they are: nearly all calls of a test have one of a few.
+REMEMBERED = 256
 #: Steps of a path that are no ids though they stand where one would.
 FIXED_STEPS = ("files", "collections", "brainstorm")
 _ID = rf"(?!(?:{'|'.join(FIXED_STEPS)})(?:/|\Z))[^/]+"
@@ -34,6 +37,7 @@ _MADE: Mapping[Made, re.Pattern[str]] = {
 }
 
 
+@lru_cache(REMEMBERED)
 def is_native(path: str) -> bool:
     """Return whether a path is of Caesar's own API."""
     return f"{path}/".startswith(_ROOTS)

@@ -153,7 +153,8 @@ class GenerationSchema(NullIsAbsent):
             yield "stream_options", "only allowed with stream: true"
 
     def _sampling(self, data: dict[str, Any], **more: Any) -> Sampling:
-        given = {name: data.pop(name) for name in self.sampling_names if name in data}
+        names = self.sampling_names if data else ()
+        given = {name: data.pop(name) for name in names if name in data}
         return Sampling(**given, **more)
 
     @staticmethod
@@ -245,7 +246,7 @@ class ChatSchema(GenerationSchema):
     def misfits(self, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the fields that do not go with others, and why."""
         messages = data.get("messages", ())
-        if not any(message.role == "user" for message in messages):
+        if "user" not in [message.role for message in messages]:
             yield "messages", "expected at least one user message"
         if data.get("top_logprobs") and not data.get("logprobs"):
             yield "top_logprobs", "only allowed with logprobs: true"
@@ -311,7 +312,9 @@ class CallLoader:
 
         :raises ValidationError: likewise.
         """
-        given = {name: value for name, value in body.items() if value is not None}
+        given = body
+        if None in body.values():
+            given = {name: value for name, value in body.items() if value is not None}
         try:
             found = self._found(given)
         except ValidationError:
@@ -349,7 +352,7 @@ def load_call(schema: CallLoader, body: Mapping[str, Any], *, refuse_unknown: bo
         keeping them.
     :raises BadRequestError: naming the first field that is wrong, and all others in its message.
     """
-    if set(body) == {"body"} and isinstance(body["body"], Mapping):
+    if len(body) == 1 and "body" in body and isinstance(body["body"], Mapping):
         body = body["body"]
     if refuse_unknown:
         unknown = next(unknown_members(body, {*schema.names, *schema.also_accepted}), None)
