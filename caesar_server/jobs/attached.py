@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 
 from caesar_server.contract.backend import Backend
@@ -42,7 +42,10 @@ class Followed:
         self.left = False
 
     def take(self, timeout_s: float | None) -> list[Record]:
-        """Return all records that are ready, waiting up to ``timeout_s`` seconds for the first."""
+        """Return all records that are ready, waiting up to ``timeout_s`` seconds for the first.
+
+        ``queued`` comes with the first event of the run.
+        """
         return self._feed.take(timeout_s)
 
     @property
@@ -274,7 +277,9 @@ class AttachedJobs:
                 self._pool = PatientPool(self._limit, thread_name_prefix="caesar-run")
             self._pool.submit(self._pump, attempt, feed)
 
-    def _batches(self, attempt: Attempt) -> Generator[Sequence[Record], None, None]:
+    def _batches(
+        self, attempt: Attempt, on_deaf: Callable[[Record], None] | None = None
+    ) -> Generator[Sequence[Record], None, None]:
         """Yield an attempt's records; the last one is terminal, whatever happens, and alone.
 
         The place is given back just before the last one: a client that then asks again at once
@@ -288,7 +293,7 @@ class AttachedJobs:
             ended = True
 
         try:
-            with closing(attempt.batches(release)) as batches:
+            with closing(attempt.batches(release, on_deaf)) as batches:
                 yield from batches
         except Exception as error:
             if not isinstance(error, (FencedError, UnknownJobError)):
@@ -305,18 +310,28 @@ class AttachedJobs:
                 self._debts.add(attempt.settle)
 
     def _pump(self, attempt: Attempt, feed: Feed) -> None:
-        """Move a job's records into its feed until the end, even if nobody reads them."""
+        """Move a job's records into its feed until the end, even if nobody reads them.
+
+        A client whose run heeds no cancel is told so without it.
+        """
+        queued: Sequence[Record] = ()
         try:
             with (
                 attempt.tally.named(),
                 attempt.context.on_cancel(feed.lift_limit),
-                closing(self._batches(attempt)) as batches,
+                closing(self._batches(attempt, feed.end)) as batches,
             ):
                 for batch in batches:
+                    if batch[-1].seq == 1:
+                        # nobody is shown it by itself: it goes with what comes next
+                        queued = batch
+                        continue
                     kind = type(batch[-1].event)
                     if kind is Completed or kind is Failed:
+                        feed.put(queued)
                         feed.end(batch[-1])
                     else:
-                        feed.put(batch)
+                        feed.put([*queued, *batch] if queued else batch)
+                    queued = ()
         finally:
             feed.end()

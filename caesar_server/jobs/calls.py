@@ -43,8 +43,10 @@ class RegistryCaller:
         :raises InvalidRequestError: for a cycle, or a request that the backend cannot take.
         :raises BackendError: if the call fails.
         :raises Cancelled: if the run is cancelled meanwhile.
-        :raises TypeError: if ``request`` is none.
+        :raises TypeError: if ``request`` is none, or ``model`` no name.
         """
+        if not isinstance(model, str):
+            raise TypeError(f"context.call: expected the name of a model, got {shown(model)}")
         if not isinstance(request, _REQUESTS):
             raise TypeError(
                 f"context.call: expected a request of the contract, got {shown(request)}"

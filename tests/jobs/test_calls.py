@@ -199,6 +199,13 @@ def test_what_is_no_request_is_told_in_plain_words(run, caplog):
     assert "context.call: expected a request of the contract, got 'a prompt'" in caplog.text
 
 
+def test_what_is_no_model_is_told_in_plain_words(run, caplog):
+    steps = [lambda context: list(context.call(None, REQUEST)), Completed()]
+    events = run({"outer": scripted_backend(steps), "inner": scripted_backend([Completed()])})
+    assert events == [Failed(UNEXPECTED)]
+    assert "context.call: expected the name of a model, got None" in caplog.text
+
+
 def test_the_caller_may_go_on_after_a_failed_call(run):
     def second_try(context: Context) -> Event:
         try:

@@ -99,7 +99,9 @@ class TooMuch(Small):
 def test_events_told_at_once_keep_the_rules_of_single_ones() -> None:
     report = check_backend(TooMuch)
     failed = {one.rule: one.detail for one in report.results if one.outcome == "fail"}
-    assert any("after its ChoiceFinished" in detail for detail in failed.values()), failed
+    assert any(
+        "ContentDelta after choice 0 was finished" in detail for detail in failed.values()
+    ), failed
 
 
 def test_a_small_backend_passes_and_what_it_does_not_declare_is_skipped() -> None:

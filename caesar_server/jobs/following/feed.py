@@ -37,7 +37,7 @@ class Feed:
             if len(self._records) >= self._limit:
                 with self._changed:
                     self._changed.wait_for(self._has_room)
-            if self._closed:
+            if self._closed or self._ended:
                 return False
             # only the consumer changes it meanwhile, and makes more room
             room = len(records) if self._unlimited else self._limit - len(self._records)
@@ -57,9 +57,12 @@ class Feed:
             self._changed.notify_all()
 
     def end(self, last: Record | None = None) -> None:
-        """Hand the last record over without waiting, and say that none will follow."""
+        """Hand the last record over without waiting, and say that none will follow.
+
+        Only the first call hands one over; what is put later is dropped.
+        """
         with self._changed:
-            if last is not None and not self._closed:
+            if last is not None and not self._closed and not self._ended:
                 self._records.append(last)
             self._ended = True
             self._changed.notify_all()
@@ -96,7 +99,7 @@ class Feed:
         return self._closed or (self._ended and not self._records)
 
     def _has_room(self) -> bool:
-        return len(self._records) < self._limit or self._unlimited or self._closed
+        return len(self._records) < self._limit or self._unlimited or self._closed or self._ended
 
     def _has_news(self) -> bool:
         # Before each look: a put() that saw an earlier wait may have taken it back meanwhile.

@@ -12,7 +12,7 @@ from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded, Update
 from caesar_server.contract.errors import ErrorInfo
 from caesar_server.contract.events import Completed, Event, Failed, StatusChanged
-from caesar_server.errors import ModelNotFoundError
+from caesar_server.errors import DEADLINE, ModelNotFoundError
 from caesar_server.jobs.calls import RegistryCaller, seed_of
 from caesar_server.jobs.cancellation import cancel_apart
 from caesar_server.jobs.clock import SchedulingClock
@@ -28,6 +28,9 @@ from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, StoreError, UnknownJobError
 from caesar_server.store.checkpoints import Checkpoint
 from caesar_server.store.unreadable import StoreAwayError
+
+#: So much longer than it says itself may a run need to end after its deadline, on a busy machine.
+_PATIENCE_S = 1.0
 
 
 class HandedBackError(Exception):
@@ -73,6 +76,8 @@ class Attempt:
         #: The number of the last record that :meth:`batches` has yielded, once that is over.
         self.told_seq = job.last_seq
         self._ended = False
+        self._over = False
+        self._told_end = False
         self._settled = False
         #: What kept the run from its end.
         self._failure: BaseException | None = None
@@ -105,7 +110,9 @@ class Attempt:
         self.tally = observer.begin(job)
 
     def batches(
-        self, before_last: Callable[[], None] | None = None
+        self,
+        before_last: Callable[[], None] | None = None,
+        on_deaf: Callable[[Record], None] | None = None,
     ) -> Generator[Sequence[Record], None, None]:
         """Yield the job's records, those together that came together; none is empty.
 
@@ -114,6 +121,8 @@ class Attempt:
         Closing the iterator early cancels the run and stores it as cancelled.
 
         :param before_last: called once the terminal record is stored, just before it is yielded.
+        :param on_deaf: called if the run goes on long after its deadline, with what its client may
+            be told meanwhile; from another thread.  The job's end is stored when the run is over.
         :raises FencedError: if another attempt has begun: this one has stopped and writes nothing.
         :raises UnknownJobError: if the job was deleted meanwhile: likewise.
         :raises HandedBackError: if the run was cancelled for a ``handover``, or for a ``shutdown``
@@ -123,7 +132,7 @@ class Attempt:
         records: Sequence[Record] = ()
         announced = self._announced  # looked up once: the loop turns for each token
         try:
-            call_off = self._arm_deadline()
+            call_off = self._arm_deadline(on_deaf)
             if self._last_seq == 0:
                 records = announced((StatusChanged("queued"),))
                 yield records
@@ -155,6 +164,7 @@ class Attempt:
                 self._abandon(end_after(error))
             raise
         finally:
+            self._over = True
             call_off()
             self.context.end()
             if records:
@@ -223,11 +233,11 @@ class Attempt:
         record = self._numbered(event)
         self._ended = True
         if self._detached:  # once it is stored others see it
-            self.tally.add((record,))
+            self._tell(record)
             self._recorder.end(record)
         else:
             self._recorder.end(record)
-            self.tally.add((record,))
+            self._tell(record)
         self._settled = True
         return record
 
@@ -277,11 +287,43 @@ class Attempt:
         self.context.cancel("fenced")
         self.context.raise_if_cancelled()
 
-    def _arm_deadline(self) -> Callable[[], None]:
+    def _arm_deadline(self, on_deaf: Callable[[Record], None] | None) -> Callable[[], None]:
+        """Cancel the run at its deadline, and tell of one that does not heed that."""
         deadline = self.context.deadline
         if deadline is None:
             return _nothing
-        return self._clock.call_at(deadline, lambda: self.context.cancel("deadline"))
+        call_off = _nothing
+        deaf_at = deadline + self._backend.capabilities.cancel_deadline_s + _PATIENCE_S
+
+        def cancel() -> None:
+            nonlocal call_off
+            try:
+                # before the cancel, in which a backend may hang as well
+                call_off = self._clock.call_at(deaf_at, partial(self._note_deaf, on_deaf))
+            finally:
+                self.context.cancel("deadline")
+
+        call_off = self._clock.call_at(deadline, cancel)
+        return lambda: call_off()
+
+    def _note_deaf(self, on_deaf: Callable[[Record], None] | None) -> None:
+        if self._over:
+            return
+        self.context.logger.error(
+            "%s does not end: its deadline has passed, and it heeds no cancel; the run keeps its "
+            "thread and its place until it ends by itself",
+            type(self._backend).__name__,
+        )
+        record = Record(self._last_seq + 1, self._clock.time(), Failed(DEADLINE))
+        self._tell(record)
+        if on_deaf is not None:
+            on_deaf(record)
+
+    def _tell(self, last: Record) -> None:
+        """Tell the tally how the run ended, unless it was told that it does not end."""
+        if not self._told_end:
+            self._told_end = True
+            self.tally.add((last,))
 
     def _abandon(self, info: ErrorInfo | None = None) -> None:
         """Give a run that will not come to its end the terminal record that it lacks.
@@ -294,7 +336,7 @@ class Attempt:
         # What the backend would still say is of no interest; how the job ended is.
         last = self._numbered(Failed(info or cancel_info(self.context.cancellation.reason)))
         if info is None or self._detached:
-            self.tally.add((last,))  # otherwise whoever sees the error tells of it
+            self._tell(last)  # otherwise whoever sees the error tells of it
         try:
             self._recorder.end(last)
             self._settled = True

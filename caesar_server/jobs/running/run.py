@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -165,6 +166,8 @@ def _iterator(made: object) -> Iterator[Told]:
     :raises ContractBreach: if there is nothing to iterate over.
     """
     if not isinstance(made, Iterable):
+        if inspect.iscoroutine(made):
+            made.close()  # or Python warns that nobody awaited it, of which this tells already
         raise ContractBreach(f"run() returned {shown(made)} and no events; yield them")
     return iter(made)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -27,6 +28,7 @@ from caesar_server.contract import (
 )
 from caesar_server.contract.context import Forwarded
 from caesar_server.errors import CANCELLED, DEADLINE, SHUTDOWN, UNEXPECTED, BackendLoadError
+from caesar_server.jobs.context import NoTally
 from caesar_server.jobs.running.attempt import Attempt, HandedBackError
 from caesar_server.registry import Registry
 from caesar_server.store.base import (
@@ -53,6 +55,16 @@ def records_of(attempt: Attempt) -> Iterator[Record]:
     with closing(attempt.batches()) as batches:
         for batch in batches:
             yield from batch
+
+
+class Tally(NoTally):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def add(self, records: Sequence[Record]) -> None:
+        self.records += records
 
 
 @dataclass(frozen=True)
@@ -214,6 +226,44 @@ def test_the_context_is_the_jobs(begin, store, clock):
 
 
 # Deadline
+
+
+def test_of_a_run_that_heeds_no_cancel_the_client_hears_all_the_same(
+    begin, store, clock, in_thread, caplog
+):
+    free, told = threading.Event(), []
+    begun = threading.Event()
+
+    def deaf(context: Context) -> None:
+        begun.set()
+        assert free.wait(WITHIN_S)
+
+    attempt = begin([deaf, *ANSWER], timeout_s=9)
+    attempt.tally = Tally()
+    running = in_thread(
+        lambda: [record for batch in attempt.batches(None, told.append) for record in batch]
+    )
+    assert begun.wait(WITHIN_S)
+    clock.advance(10.9)
+    assert attempt.context.cancelled
+    assert told == []
+    clock.advance(0.1)
+    assert told == [Record(2, clock.time(), Failed(DEADLINE))]
+    assert [(line.levelname, line.job_id) for line in caplog.records] == [("ERROR", "job")]
+    assert "ScriptedBackend does not end: its deadline has passed" in caplog.text
+    assert store.job("job").finished_at is None
+    free.set()
+    assert events_of(running.result(WITHIN_S)) == [QUEUED, Failed(DEADLINE)]
+    assert store.job("job").status == "failed"
+    assert events_of(attempt.tally.records) == [QUEUED, Failed(DEADLINE)]
+
+
+def test_of_a_run_that_ends_soon_after_its_deadline_nobody_complains(begin, clock, caplog):
+    told: list[Record] = []
+    attempt = begin([lambda context: clock.advance(9.5), *ANSWER], timeout_s=9)
+    assert len(list(attempt.batches(None, told.append))) == 2
+    clock.advance(60)
+    assert (told, caplog.records, clock.alarms) == ([], [], ())
 
 
 def test_the_deadline_is_called_off_at_the_end(begin, clock):

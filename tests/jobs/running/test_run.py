@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,16 @@ def test_any_iterable_of_events_is_a_run():
 def test_a_run_that_gives_no_events_is_an_internal_error(result, told, caplog):
     assert list(run_events(Returns(result), REQUEST, RunContext("id"))) == [Failed(UNEXPECTED)]
     assert told in caplog.text
+
+
+def test_a_run_that_must_be_awaited_is_told_once(caplog, recwarn):
+    async def answer() -> None:
+        """Say nothing."""
+
+    assert list(run_events(Returns(answer()), REQUEST, RunContext("id"))) == [Failed(UNEXPECTED)]
+    gc.collect()
+    assert "run() returned <coroutine ob" in caplog.text
+    assert [str(one.message) for one in recwarn] == []
 
 
 def test_an_error_raised_at_once_is_like_one_raised_later():
