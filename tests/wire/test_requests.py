@@ -30,6 +30,26 @@ def test_another_method_is_a_405(host, path, method):
 
 
 @pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(
+            b"\x16\x03\x01\x00\xc1\x01\x00\x00\xbd\x03\x03" + b"\x0a" * 180, id="encrypted"
+        ),
+        pytest.param(b"GET / HTTP/1.1\nHost: x\n\n", id="line feeds alone"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\n\n", id="a line feed alone"),
+        pytest.param(b"hello\r\n", id="no request line"),
+        pytest.param(b"\r\nhello\r\n", id="no request line behind an empty one"),
+        pytest.param(b"GET /" + b"x" * 5000, id="a line without an end"),
+    ],
+)
+def test_what_is_no_request_is_refused_before_its_end(gunicorn, sent):
+    with gunicorn.wire() as wire:
+        wire.send(sent)
+        # else it would be closed without a word, when the time for its head is up
+        assert wire.reply().status in (400, 414)
+
+
+@pytest.mark.parametrize(
     ("path", "status"), [("/compat/models", 200), ("/compat/completions", 405), ("/compat/x", 404)]
 )
 def test_head_is_get_without_a_body(gunicorn, path, status):

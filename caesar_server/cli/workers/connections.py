@@ -303,6 +303,7 @@ class _Connection(TConn):  # type: ignore[misc]
         cfg = worker.cfg
         #: Encrypted bytes tell nothing, and HTTP/2 begins in its own way.
         self._is_plain = not cfg.is_ssl and not negotiation.prior_knowledge_allowed(cfg, address)
+        self._most_line = cfg.limit_request_line + 2
         self._most_bytes = cfg.limit_request_line + cfg.limit_request_fields * (
             cfg.limit_request_field_size + 2
         )
@@ -342,8 +343,30 @@ class _Connection(TConn):  # type: ignore[misc]
 
     def _is_whole(self, known: int) -> bool:
         """Return whether the head is; the first ``known`` bytes were not."""
-        end = self.head.find(_END_OF_HEAD, max(0, known - len(_END_OF_HEAD) + 1))
-        return end >= 0 or len(self.head) > self._most_bytes
+        head = self.head
+        end = head.find(_END_OF_HEAD, max(0, known - len(_END_OF_HEAD) + 1))
+        return end >= 0 or len(head) > self._most_bytes or self._is_refused(known)
+
+    def _is_refused(self, known: int) -> bool:
+        """Return whether the parser refuses what came, whatever comes after it.
+
+        So encrypted bytes, and others that are no HTTP, are answered at once: no end of a head
+        would ever come.
+        """
+        head = self.head
+        at = head.find(b"\n", known)
+        while at >= 0:
+            if at == 0 or head[at - 1] != 0x0D:
+                return True  # a line that ends with LF alone
+            at = head.find(b"\n", at + 1)
+        begin = 2 if head.startswith(b"\r\n") else 0
+        line_end = head.find(b"\r\n", begin)
+        if line_end < 0:
+            return len(head) - begin > self._most_line
+        if known > line_end + 1:
+            return False  # looked at before
+        words = head[begin:line_end].split(b" ")
+        return len(words) != 3 or not words[2].startswith(b"HTTP/")
 
     def close(self, graceful: bool = False) -> None:
         if graceful:
