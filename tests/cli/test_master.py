@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -138,7 +139,7 @@ def test_where_no_process_can_begin_it_is_tried_again(
     begun: list[Any] = []
     config.set("pre_fork", lambda server, worker: begun.append(worker))
     master = Master(SimpleNamespace(cfg=config))
-    master.pid, master.WORKERS = 1, {}
+    master.pid, master.WORKERS = os.getpid(), {}
 
     def fork() -> int:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -153,3 +154,20 @@ def test_where_no_process_can_begin_it_is_tried_again(
     assert worker.pid == 4711
     for each in begun:
         each.tmp.close()
+
+
+def test_a_workers_process_never_becomes_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Left(BaseException):
+        """Stands for the end of the process."""
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    def fail(master: Arbiter) -> None:
+        master.pid = os.getpid() + 1  # what the worker's process finds: it is another's
+        raise BrokenPipeError
+
+    monkeypatch.setattr("os._exit", leave)
+    monkeypatch.setattr(Arbiter, "spawn_worker", fail)
+    with pytest.raises(Left, match="1"):
+        Master(SimpleNamespace(cfg=Config())).spawn_worker()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -47,7 +48,11 @@ class Master(Arbiter):  # type: ignore[misc]
         """
         try:
             pid: int = super().spawn_worker()
-        except OSError as error:  # none comes here from the worker's own process
+        except OSError as error:
+            if os.getpid() != self.pid:
+                # The worker's own process: what it could not say, since nobody reads its standard
+                # error any more, is none of the master's, of which there must be one alone.
+                os._exit(1)
             self.log.error("a worker cannot begin now, and is tried again: %s", error)
             return None
         return pid
