@@ -65,6 +65,7 @@ class RegistryCaller:
         child = context.child(resolved.name, seed_of(fitted))
         with closing(run_events(resolved.backend, fitted, child)) as events:
             for event in events:
+                context.raise_if_cancelled()  # several may come of one look at the called run
                 if isinstance(event, UsageCounted):
                     context.called_usage.append(event)
                 elif isinstance(event, Failed):

@@ -569,7 +569,7 @@ BAD_EVENTS: list[tuple[object, str]] = [
     (ProgressNoted, "an instance, ProgressNoted(...), not the class"),
     (Remark("hm"), "not of a class derived from one"),
     ("Hello", "such as ContentDelta(text)"),
-    ([ProgressNoted("hm")], "one by one; yield from does that"),
+    ([[ProgressNoted("hm")]], "what it holds may be no list again"),
 ]
 
 

@@ -120,6 +120,8 @@ def _batches(
                 if refusal is not None:
                     raise refusal
                 if last is not None:
+                    if cancellation.reason is not None or monotonic() >= deadline:
+                        context.raise_if_cancelled()  # meanwhile: what came before may wait long
                     return last
     finally:
         _close(events, context)

@@ -308,6 +308,14 @@ def test_a_cancel_ends_a_long_batch_before_its_end():
     assert list(told) == [(Failed(CANCELLED),)]
 
 
+def test_a_cancel_while_the_last_events_are_taken_is_heeded():
+    context = RunContext("id")
+    told = run_batches(Returns([ANSWER]), REQUEST, context)
+    assert next(told) == ANSWER[:-1]
+    context.cancel()
+    assert list(told) == [(Failed(CANCELLED),)]
+
+
 def test_of_a_batch_what_an_earlier_attempt_has_told_is_left_out():
     known = [ContentDelta("old"), ContentDelta("older")]
 

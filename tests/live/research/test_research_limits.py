@@ -134,7 +134,9 @@ def test_loops_of_a_month_are_those_of_completed_jobs(pair) -> None:
             assert refused.headers["x-should-retry"] == "false"
             seconds = int(refused.headers["x-ratelimit-reset-loops"].removesuffix("s"))
             assert 0 < seconds <= 31 * 86400
-            assert abs(int(refused.headers["retry-after"]) - seconds) <= 1
+            # clients keep the milliseconds in 32 bits, and a month may have more
+            waits = min(seconds, (2**31 - 1) // 1000)
+            assert abs(int(refused.headers["retry-after"]) - waits) <= 1
     # a deleted job stays counted
     assert pair.send(account, "DELETE", f"/research/{first['id']}").status == 200
     assert pair.send(account, "POST", "/research", {"query": "{}"}).status == 429

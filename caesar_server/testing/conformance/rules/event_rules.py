@@ -68,7 +68,7 @@ def _event_instead_of(value: object) -> str:
     if isinstance(value, str):
         return "an event of caesar_server.contract, such as ContentDelta(text)"
     if isinstance(value, (list, tuple)):
-        return "events of caesar_server.contract one by one; yield from does that"
+        return "a list of events by itself; what it holds may be no list again"
     return "an event of caesar_server.contract"
 
 
