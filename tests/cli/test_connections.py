@@ -14,6 +14,7 @@ from gunicorn.config import Config  # type: ignore[import-untyped]
 from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
 from caesar_server.cli.workers.connections import CallQueue, PollingWorker
+from caesar_server.cli.workers.thread_worker import ServerWorker
 from caesar_server.errors import OverloadedError
 
 ANSWER = b"HTTP/1.1 200 OK"
@@ -286,3 +287,17 @@ def test_without_any_thread_the_connection_is_closed_and_the_worker_lives(
     client.sendall(REQUEST)
     worker.turn_until(lambda: worker.nr_conns == 0)
     assert rest(client) == b""
+
+
+def test_without_any_thread_left_the_loop_does_what_a_worker_does_at_its_end(
+    worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    monkeypatch.setattr("threading.Thread.start", start)
+    ServerWorker.in_background(worker, done.append, 30)
+    assert done == []
+    worker.turn()
+    assert done == [30]

@@ -242,6 +242,15 @@ def test_what_is_around_a_view_is_called_as_flask_calls_it(values: bool) -> None
     assert "end of inner: LookupError('no answer')" in noted
 
 
+def test_hooks_that_come_after_a_context_and_before_the_first_request_are_called() -> None:
+    for app in (Application("ours"), Flask("theirs")):
+        with app.test_request_context("/0"):
+            pass
+        noted = hooked(app, values=False)
+        assert app.test_client().get("/0").status_code == 200
+        assert {"app 1", "after app 1: 200", "end of app 1: None"} <= set(noted)
+
+
 def test_what_ends_a_request_hears_what_is_being_handled_unless_it_is_told() -> None:
     for app in (Application("ours"), Flask("theirs")):
         heard: list[BaseException | None] = []

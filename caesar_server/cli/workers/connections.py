@@ -362,7 +362,7 @@ class _Connection(TConn):  # type: ignore[misc]
         begin = 2 if head.startswith(b"\r\n") else 0
         line_end = head.find(b"\r\n", begin)
         if line_end < 0:
-            return len(head) - begin > self._most_line
+            return bool(len(head) - begin > self._most_line)
         if known > line_end + 1:
             return False  # looked at before
         words = head[begin:line_end].split(b" ")

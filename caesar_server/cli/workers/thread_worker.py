@@ -17,8 +17,13 @@ class ServerWorker(Manners, PollingWorker):
     """gunicorn's ``gthread`` worker with this server's manners."""
 
     def in_background(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in a thread of its own."""
-        threading.Thread(target=function, args=arguments, name="caesar-drain", daemon=True).start()
+        """Call a function in a thread of its own, or in the loop if the system allows none."""
+        thread = threading.Thread(target=function, args=arguments, name="caesar-drain", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # out of a signal handler it would end the worker, and cut all that it answers
+            self.method_queue.defer(function, *arguments)
 
     def handle(self, conn: Any) -> Any:
         """Serve the next request of a connection."""

@@ -152,12 +152,14 @@ class Application(Flask):
         if hooks is None:
             names = (None, *reversed(request.blueprints))
             plain = not any(name in self.url_value_preprocessors for name in names)
-            hooks = self._hooks[endpoint] = _Hooks(
+            hooks = _Hooks(
                 tuple(_of(self.before_request_funcs, names)) if plain else None,
                 # from the inside out, and the last one first
                 tuple(reversed(_of(self.after_request_funcs, names))),
                 tuple(reversed(_of(self.teardown_request_funcs, names))),
             )
+            if self._got_first_request:  # until then Flask takes more of them
+                self._hooks[endpoint] = hooks
         return hooks
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
