@@ -235,7 +235,9 @@ class Recording:
         return tuple(cut)
 
     def _elapsed(self) -> float:
-        return max(0.0, self._monotonic() - self._began)
+        # to the nanosecond: what is below is the rounding of large numbers, and an hour by a clock
+        # that was turned by hand is to be an hour
+        return max(0.0, round(self._monotonic() - self._began, 9))
 
 
 def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -178,3 +178,15 @@ def test_a_write_of_a_stream_is_noted_as_its_frames(
 def test_an_empty_write_is_nothing(journal: Journal, make_call: MakeCall) -> None:
     journal.open(make_call()).frames([])
     assert journal.entries()[0].frames == ()
+
+
+def test_an_hour_of_a_clock_that_is_turned_is_an_hour(make_call: MakeCall) -> None:
+    """Though a machine that runs for long counts in numbers that are rounded."""
+    clock = FakeClock(monotonic_s=14000.006172835)
+    journal = Journal(monotonic=clock.monotonic, wall_time=clock.time)
+    recording = journal.open(make_call())
+    clock.advance(3599.9)
+    clock.advance(0.1)
+    assert clock.monotonic() - 14000.006172835 < 3600
+    recording.answered(200)
+    assert recording.entry().head_at_s == 3600
