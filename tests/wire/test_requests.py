@@ -49,6 +49,14 @@ def test_what_is_no_request_is_refused_before_its_end(gunicorn, sent):
         assert wire.reply().status in (400, 414)
 
 
+@pytest.mark.parametrize("sent", [b"hello\r\n", b"GET / HTTP/1.1\nHost: x\n\n"])
+def test_what_is_no_request_behind_one_is_refused_before_its_end(gunicorn, sent):
+    with gunicorn.wire() as wire:
+        wire.send(get("/healthz") + sent)
+        assert wire.reply().status == 200
+        assert wire.reply().status == 400
+
+
 @pytest.mark.parametrize(
     ("path", "status"), [("/compat/models", 200), ("/compat/completions", 405), ("/compat/x", 404)]
 )

@@ -336,7 +336,7 @@ class _Connection(TConn):  # type: ignore[misc]
         """Return whether the parser holds another request; else take what it holds of one."""
         unreader = self.parser.unreader
         left = unreader.buf.getvalue()
-        if left and self._is_plain and _END_OF_HEAD not in left:
+        if self._is_plain and left and not (_END_OF_HEAD in left or self._is_refused(left, 0)):
             self.head += unreader.take_buffered()
             return False
         return bool(left)
@@ -345,15 +345,16 @@ class _Connection(TConn):  # type: ignore[misc]
         """Return whether the head is; the first ``known`` bytes were not."""
         head = self.head
         end = head.find(_END_OF_HEAD, max(0, known - len(_END_OF_HEAD) + 1))
-        return end >= 0 or len(head) > self._most_bytes or self._is_refused(known)
+        return end >= 0 or len(head) > self._most_bytes or self._is_refused(head, known)
 
-    def _is_refused(self, known: int) -> bool:
-        """Return whether the parser refuses what came, whatever comes after it.
+    def _is_refused(self, head: bytes | bytearray, known: int) -> bool:
+        """Return whether the parser refuses this part of a head, whatever comes after it.
 
         So encrypted bytes, and others that are no HTTP, are answered at once: no end of a head
         would ever come.
+
+        :param known: of so many bytes it is known that they are not refused by themselves.
         """
-        head = self.head
         at = head.find(b"\n", known)
         while at >= 0:
             if at == 0 or head[at - 1] != 0x0D:

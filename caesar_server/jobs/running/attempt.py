@@ -307,8 +307,8 @@ class Attempt:
         return lambda: call_off()
 
     def _note_deaf(self, on_deaf: Callable[[Record], None] | None) -> None:
-        if self._over:
-            return
+        if self._over or self._ended:
+            return  # or it has ended, and the store takes its time
         self.context.logger.error(
             "%s does not end: its deadline has passed, and it heeds no cancel; the run keeps its "
             "thread and its place until it ends by itself",
@@ -332,6 +332,7 @@ class Attempt:
         """
         if self._ended or self._recorder.lost is not None:
             return
+        self._ended = True
         self.context.cancel()
         # What the backend would still say is of no interest; how the job ended is.
         last = self._numbered(Failed(info or cancel_info(self.context.cancellation.reason)))

@@ -258,6 +258,23 @@ def test_of_a_run_that_heeds_no_cancel_the_client_hears_all_the_same(
     assert events_of(attempt.tally.records) == [QUEUED, Failed(DEADLINE)]
 
 
+@pytest.mark.parametrize("steps", [ANSWER, [ValueError("broken")]])
+def test_a_run_whose_end_takes_long_to_store_is_not_deaf(begin, store, clock, steps, caplog):
+    told: list[Record] = []
+    attempt = begin(steps, timeout_s=9)
+    append = store.append
+
+    def slow(*args: Any, **options: Any) -> None:
+        clock.advance(60)
+        append(*args, **options)
+
+    store.append = slow
+    records = [one for batch in attempt.batches(None, told.append) for one in batch]
+    assert records[-1].event == (Completed() if steps is ANSWER else Failed(UNEXPECTED))
+    assert told == []
+    assert "does not end" not in caplog.text
+
+
 def test_of_a_run_that_ends_soon_after_its_deadline_nobody_complains(begin, clock, caplog):
     told: list[Record] = []
     attempt = begin([lambda context: clock.advance(9.5), *ANSWER], timeout_s=9)

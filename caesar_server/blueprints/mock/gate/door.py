@@ -132,7 +132,7 @@ class Gate:
     def close(self) -> None:
         """End all waits, and let none begin."""
         self._closed = True
-        for exchange in tuple(self._open):
+        for exchange in self._open.copy():
             exchange.stop()
 
     def _scope(self, environ: Mapping[str, Any], key: str | None) -> Scope:
