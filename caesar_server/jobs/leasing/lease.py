@@ -113,12 +113,8 @@ class Lease:
 
     def _once(self, owner: str) -> None:
         try:
-            # read once: a stop after it is part of the next silence, wherever it falls
-            now = _now_s()
-            silent_s = None if self._renewed_at is None else now - self._renewed_at
-            if silent_s is None or silent_s >= self._lease_s / _RENEWALS:
-                self._renew(owner, now)
-            if silent_s is not None and silent_s >= self._lease_s:
+            silent_s = self._keep(owner)
+            if silent_s >= self._lease_s:
                 logger.warning("the process was silent for %.1f s, longer than lease_s", silent_s)
                 self._lapsed()
             self._beat()
@@ -133,6 +129,18 @@ class Lease:
             self._trouble = True
         except Exception:
             logger.exception("looking after jobs failed")
+
+    def _keep(self, owner: str) -> float:
+        """Renew the lease if it is time to; return for how long nobody had, in seconds.
+
+        A silence is counted from before the last renewal until after this one: the process may
+        have been stopped, or the store slow, anywhere between, and others go by what the store has.
+        """
+        before, now = self._renewed_at, _now_s()
+        if before is not None and now - before < self._lease_s / _RENEWALS:
+            return 0.0
+        self._renew(owner, now)
+        return 0.0 if before is None else _now_s() - before
 
     def _renew(self, owner: str, now: float) -> None:
         self._store.renew(owner, self._lease_s, self._backends())

@@ -186,6 +186,36 @@ def test_a_process_that_was_silent_too_long_hears_of_it(
     assert "silent for 30.0 s" in caplog.text
 
 
+def test_a_process_that_was_stopped_within_a_renewal_hears_of_it(
+    make_lease, store, monkeypatch, eventually, caplog
+):
+    """The lease had run out before the renewal came, though no look at the clock was late."""
+    now = [100.0]
+    monkeypatch.setattr(lease_module, "_now_s", lambda: now[0])
+    calls: list[str] = []
+    lease = make_lease(
+        lease_s=30, beat=lambda: calls.append("beat"), lapsed=lambda: calls.append("lapsed")
+    )
+    lease.start()
+    eventually(lambda: calls == ["beat"])
+    renew = store.renew
+
+    def late(*whose: Any) -> None:
+        now[0] += 21
+        renew(*whose)
+
+    monkeypatch.setattr(store, "renew", late)
+    now[0] += 10
+    lease.wake()
+    eventually(lambda: calls == ["beat", "lapsed", "beat"])
+    assert store.renewals == 2
+    assert "silent for 31.0 s" in caplog.text
+    monkeypatch.setattr(store, "renew", renew)
+    lease.wake()
+    eventually(lambda: store.renewals == 3)
+    eventually(lambda: calls == ["beat", "lapsed", "beat", "beat"])
+
+
 def test_nothing_begins_after_the_close(make_lease, store, new_threads):
     lease = make_lease()
     lease.close()
