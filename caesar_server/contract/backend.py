@@ -44,6 +44,7 @@ class Capabilities:
     :param citations: emits ``ResultFound`` with citation indices.
     :param durable: can go on from its own checkpoint in another process.
     :param cpu_bound: keeps a core busy while it runs.
+    :param immediate: waits for nothing before it yields an empty list; see :meth:`Backend.run`.
     :param channels: the channels that it writes.
     :param ignores: parameter names that are accepted without effect, such as ``logprobs``.
     :param cancel_deadline_s: seconds within which ``run`` ends after a cancel.
@@ -67,6 +68,7 @@ class Capabilities:
     citations: bool = False
     durable: bool = False
     cpu_bound: bool = False
+    immediate: bool = False
     channels: frozenset[Channel] = frozenset({"content"})
     ignores: frozenset[str] = frozenset()
     cancel_deadline_s: float = 1.0
@@ -142,7 +144,10 @@ class Backend(ABC):
         there is no difference.  A cancel is looked for after each item.
 
         Called from many threads at once.  The iterator is consumed in one thread and closed if the
-        job ends early; ``finally`` blocks of a generator then run.  Look at ``context.cancelled``
+        job ends early; ``finally`` blocks of a generator then run.  A backend that is ``immediate``
+        yields an empty list before it waits for anything: until then it runs in the thread of the
+        request, where it would hold up heartbeats and deadlines, and after it perhaps in another.
+        Look at ``context.cancelled``
         between steps and register ``context.on_cancel`` around calls that block.
 
         :param request: of a type in ``capabilities.accepts``, and only with parameters that the

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from itertools import chain
 
 from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded
@@ -138,6 +139,9 @@ class AttachedJobs:
     ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
+        What an immediate backend tells before it waits is there when this returns: so far it has
+        run in this thread, and with all that it had to tell no other is needed.
+
         :param quota: what the job's account may have.
         :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.
@@ -146,9 +150,13 @@ class AttachedJobs:
         """
         attempt = self._admit(job, quota, forwarded, backend)
         feed = Feed(self._feed_events)
+        batches = self._batches(attempt, feed.end)
         try:
-            self._submit(attempt, feed)
+            waiting = self._at_once(feed, batches) if attempt.backend.capabilities.immediate else ()
+            if waiting is not None:
+                self._submit(attempt, feed, batches, waiting)
         except BaseException:
+            batches.close()
             self._release(attempt)
             self._store.delete(job.id)
             raise
@@ -269,18 +277,26 @@ class AttachedJobs:
         finally:
             self._leave()
 
-    def _submit(self, attempt: Attempt, feed: Feed) -> None:
+    def _submit(
+        self,
+        attempt: Attempt,
+        feed: Feed,
+        batches: Generator[Sequence[Record], None, None],
+        waiting: Sequence[Record],
+    ) -> None:
         # In one step, so that close() cannot come between.
         with self._changed:
             self._check_open()
             if self._pool is None:
                 self._pool = PatientPool(self._limit, thread_name_prefix="caesar-run")
-            self._pool.submit(self._pump, attempt, feed)
+            self._pool.submit(self._pump, attempt, feed, batches, waiting)
 
     def _batches(
         self, attempt: Attempt, on_deaf: Callable[[Record], None] | None = None
     ) -> Generator[Sequence[Record], None, None]:
         """Yield an attempt's records; the last one is terminal, whatever happens, and alone.
+
+        None are yielded where the run is going to wait.
 
         The place is given back just before the last one: a client that then asks again at once
         finds it free.
@@ -309,29 +325,64 @@ class AttachedJobs:
             if attempt.unsettled:
                 self._debts.add(attempt.settle)
 
-    def _pump(self, attempt: Attempt, feed: Feed) -> None:
+    def _at_once(
+        self, feed: Feed, batches: Generator[Sequence[Record], None, None]
+    ) -> Sequence[Record] | None:
+        """Move a job's records into its feed until the end, as long as nothing is to be waited for.
+
+        :return: what was taken, to be moved with the rest by :meth:`_pump`; None if all is done.
+        """
+        records: list[Record] = []
+        for batch in batches:
+            records += batch
+            if not batch or len(records) > self._feed_events:
+                return records
+            if _is_last(batch[-1]):
+                feed.put(records[:-1])
+                feed.end(records[-1])
+                break
+        # its end is told, and it has nothing more to do but to give its place back
+        batches.close()
+        return None
+
+    def _pump(
+        self,
+        attempt: Attempt,
+        feed: Feed,
+        batches: Generator[Sequence[Record], None, None],
+        waiting: Sequence[Record],
+    ) -> None:
         """Move a job's records into its feed until the end, even if nobody reads them.
 
         A client whose run heeds no cancel is told so without it.
+
+        :param waiting: those that were taken already.
         """
-        queued: Sequence[Record] = ()
         try:
             with (
                 attempt.tally.named(),
                 attempt.context.on_cancel(feed.lift_limit),
-                closing(self._batches(attempt, feed.end)) as batches,
+                closing(batches),
             ):
-                for batch in batches:
+                for batch in chain((waiting,), batches):
+                    if not batch:
+                        continue
                     if batch[-1].seq == 1:
                         # nobody is shown it by itself: it goes with what comes next
-                        queued = batch
+                        waiting = batch
                         continue
-                    kind = type(batch[-1].event)
-                    if kind is Completed or kind is Failed:
-                        feed.put(queued)
+                    if waiting and waiting is not batch:
+                        batch = [*waiting, *batch]
+                    waiting = ()
+                    if _is_last(batch[-1]):
+                        feed.put(batch[:-1])
                         feed.end(batch[-1])
                     else:
-                        feed.put([*queued, *batch] if queued else batch)
-                    queued = ()
+                        feed.put(batch)
         finally:
             feed.end()
+
+
+def _is_last(record: Record) -> bool:
+    kind = type(record.event)
+    return kind is Completed or kind is Failed

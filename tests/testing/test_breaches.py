@@ -39,6 +39,7 @@ from caesar_server.contract import (
     Sampling,
     Started,
     StatusChanged,
+    Told,
     TopLogprob,
     UsageCounted,
     choice_events,
@@ -484,6 +485,16 @@ class StumblesOverTokens(Good):
         if isinstance(request, CompletionRequest) and not isinstance(request.prompts[0], str):
             raise TypeError("expected str")
         return super().run(request, context)
+
+
+@breach("run.immediate", "in a completion run: it waits before that")
+class WaitsAtOnce(Good):
+    capabilities = replace(Good.capabilities, immediate=True)
+
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
+        context.sleep(0.001)
+        yield []
+        yield from super().run(request, context)
 
 
 @breach("run.recovers", "after such runs")
@@ -1133,8 +1144,24 @@ def test_a_good_backend_passes_every_rule_that_can_be_tried() -> None:
     report = check_backend(Good)
     assert not report.failed, str(report)
     assert {r.rule: r.detail for r in report.results if r.outcome == "skip"} == {
-        "run.refuses": "it takes everything"
+        "run.refuses": "it takes everything",
+        "run.immediate": "it is not immediate",
     }
+
+
+class WaitsAsItSaid(Good):
+    capabilities = replace(Good.capabilities, immediate=True)
+
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
+        yield []
+        context.sleep(0.001)
+        yield from super().run(request, context)
+
+
+def test_an_immediate_backend_may_wait_once_it_has_said_so() -> None:
+    report = check_backend(WaitsAsItSaid)
+    assert not report.failed, str(report)
+    assert "run.immediate" in {r.rule for r in report.results if r.outcome == "pass"}
 
 
 @pytest.mark.parametrize("broken", BREACHES, ids=lambda b: f"{b.rule}-{b.backend_class.__name__}")

@@ -81,7 +81,8 @@ class Attempt:
         self._settled = False
         #: What kept the run from its end.
         self._failure: BaseException | None = None
-        self._backend = _backend_of(job, registry) if backend is None else backend
+        #: What it runs.
+        self.backend = _backend_of(job, registry) if backend is None else backend
         observer = observer or NoObserver()
         self._lent = None if files is None else _lent(files, job)
         self.context = RunContext(
@@ -114,7 +115,7 @@ class Attempt:
         before_last: Callable[[], None] | None = None,
         on_deaf: Callable[[Record], None] | None = None,
     ) -> Generator[Sequence[Record], None, None]:
-        """Yield the job's records, those together that came together; none is empty.
+        """Yield the job's records, those together that came together; none where it is to wait.
 
         The terminal one comes last, by itself and once it is stored.
 
@@ -137,9 +138,12 @@ class Attempt:
                 records = announced((StatusChanged("queued"),))
                 yield records
             with closing(
-                run_batches(self._backend, self.job.request, self.context, self._fresh())
+                run_batches(self.backend, self.job.request, self.context, self._fresh())
             ) as batches:
                 for batch in batches:
+                    if not batch:
+                        yield ()
+                        continue
                     kind = type(batch[-1])
                     if kind is Completed or kind is Failed:
                         last = self._announced_last(batch[-1])
@@ -293,7 +297,7 @@ class Attempt:
         if deadline is None:
             return _nothing
         call_off = _nothing
-        deaf_at = deadline + self._backend.capabilities.cancel_deadline_s + _PATIENCE_S
+        deaf_at = deadline + self.backend.capabilities.cancel_deadline_s + _PATIENCE_S
 
         def cancel() -> None:
             nonlocal call_off
@@ -312,7 +316,7 @@ class Attempt:
         self.context.logger.error(
             "%s does not end: its deadline has passed, and it heeds no cancel; the run keeps its "
             "thread and its place until it ends by itself",
-            type(self._backend).__name__,
+            type(self.backend).__name__,
         )
         record = Record(self._last_seq + 1, self._clock.time(), Failed(DEADLINE))
         self._tell(record)

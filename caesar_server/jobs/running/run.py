@@ -59,8 +59,8 @@ def run_batches(
 ) -> Generator[Sequence[Event], None, None]:
     """Yield the events of one run, those together that the backend gave together.
 
-    The last batch is the only ``Completed`` or ``Failed``, and nothing else.  None is empty or
-    longer than :data:`AT_ONCE`.
+    The last batch is the only ``Completed`` or ``Failed``, and nothing else.  None is longer than
+    :data:`AT_ONCE`; one is empty where the backend's was: it is going to wait.
     An exception, a breach of the contract, too long a text, a cancel and a passed deadline all
     become ``Failed``.
     The backend's iterator is closed in every case.  Closing this generator closes the backend's.
@@ -115,7 +115,7 @@ def _batches(
                 if cancellation.reason is not None or monotonic() >= deadline:
                     context.raise_if_cancelled()
                 passed, last, refusal = _passed(part, check, fresh)
-                if passed:
+                if passed or not part:
                     yield passed
                 if refusal is not None:
                     raise refusal

@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     run_rules.accepts,
     research_rules.transformed,
     run_rules.refuses,
+    run_rules.immediate,
     sampling_rules.n_choices,
     sampling_rules.best_of,
     sampling_rules.several_prompts,

@@ -69,6 +69,7 @@ class Run:
     :param end_s: seconds from the cancel, else from the start, to the end.
     :param checkpoints: what it stored, in order.
     :param refused_after: events that had been yielded when a checkpoint was refused, or None.
+    :param waited_first: whether it slept before it had yielded an empty list, if it did that.
     """
 
     request: Request
@@ -77,6 +78,7 @@ class Run:
     end_s: float
     checkpoints: tuple[Checkpoint, ...] = ()
     refused_after: int | None = None
+    waited_first: bool = False
 
     @property
     def completed(self) -> bool:

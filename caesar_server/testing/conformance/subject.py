@@ -229,6 +229,17 @@ class Subject:
         return self._runs[key]
 
 
+class _NotingClock(SystemClock):
+    """Notes that a run waits by it."""
+
+    waited = False
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Wait for ``event``."""
+        self.waited = True
+        return super().wait(event, timeout_s)
+
+
 class _Driver:
     """Drives one run as the server would, in the thread that calls :meth:`drive`."""
 
@@ -244,7 +255,7 @@ class _Driver:
         self._backend = backend
         self._request = request
         self._stop = stop
-        self._clock = SystemClock()
+        self._clock = _NotingClock()
         seed = getattr(getattr(request, "sampling", None), "seed", None)
         self._refuse = given.refuse_checkpoints
         self._context = RunContext(
@@ -263,6 +274,8 @@ class _Driver:
         self._events: list[Event] = []
         self._checkpoints: list[Checkpoint] = []
         self._refused_after: int | None = None
+        #: Whether it had waited when it said that it would; None if it has not said so.
+        self._waited_first: bool | None = None
 
     def drive(self) -> Run:
         raised: BaseException | None = None
@@ -285,6 +298,7 @@ class _Driver:
             max(0.0, ended - since),
             tuple(self._checkpoints),
             self._refused_after,
+            self._clock.waited if self._waited_first is None else self._waited_first,
         )
 
     def give_up(self) -> None:
@@ -316,6 +330,8 @@ class _Driver:
                 # The server, too, closes the iterator at the first event after a cancel.
                 if self._context.cancelled:
                     return
+                if not events_of(told) and self._waited_first is None:
+                    self._waited_first = self._clock.waited
                 for event in events_of(told):
                     self._events.append(event)
                     if len(self._events) > _EVENTS_MAX:

@@ -271,8 +271,8 @@ def test_what_a_backend_tells_together_goes_on_together(kind):
     ]
 
 
-def test_an_empty_batch_is_nothing():
-    assert batches([[], (), ANSWER, []]) == [ANSWER[:-1], [Completed()]]
+def test_an_empty_batch_is_passed_on_for_it_says_that_the_run_waits():
+    assert batches([[], (), ANSWER, []]) == [[], [], ANSWER[:-1], [Completed()]]
 
 
 @pytest.mark.parametrize("junk", ["text", None, [A], ChoiceFinished(3), ContentDelta(b"")])  # type: ignore[arg-type]

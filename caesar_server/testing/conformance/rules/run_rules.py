@@ -191,6 +191,24 @@ def recovers(subject: Subject) -> Outcome:
 
 
 @rule(
+    "run.immediate",
+    "So far it runs in the request's thread, where nobody ends it and nothing is sent meanwhile.",
+    needs=("run.accepts",),
+)
+def immediate(subject: Subject) -> Outcome:
+    """An immediate backend yields an empty list before it waits."""
+    if not subject.capabilities.immediate:
+        raise Inapplicable("it is not immediate")
+    for run in subject.plain():
+        if run.waited_first:
+            return Fail(
+                f"in a {run.request.type} run: it waits before that",
+                "yield [] before context.sleep() and all else that takes its time",
+            )
+    return Pass()
+
+
+@rule(
     "cancel.before_start",
     "Jobs wait in a queue; a client may have left long before its turn.",
     needs=("run.accepts",),
