@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import threading
 import time
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 _BACKLOG = 1024
 
 
+#: What ends a body that is sent in chunks.
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+class _Writer(io.BufferedWriter):
+    """Sends the end of a body at once.
+
+    werkzeug flushes after each piece and not after the end.  Before it closes the connection it
+    waits 10 ms for what the client may still send, and the client for the end.
+    """
+
+    def write(self, data: Any) -> int:
+        """Take the next bytes."""
+        taken = super().write(data)
+        if data == _LAST_CHUNK:
+            self.flush()
+        return taken
+
+
 class _QuietHandler(WSGIRequestHandler):
     """HTTP/1.1, so that streams are sent in chunks and a cut one can be told from a whole one."""
 
@@ -30,6 +50,12 @@ class _QuietHandler(WSGIRequestHandler):
     # to 40 ms, while the client is in no hurry to acknowledge.
     wbufsize = -1
     disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        """Get ready for a connection."""
+        super().setup()
+        self.wfile.close()
+        self.wfile = _Writer(self.connection.makefile("wb", buffering=0))
 
     def parse_request(self) -> bool:
         """Answer who speaks HTTP/1.0 in kind: it knows no chunks, and a body ends with the end."""

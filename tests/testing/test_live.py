@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.client
 import logging
+import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from flask import Flask, Response, request
@@ -231,3 +234,29 @@ def test_a_client_that_knows_no_chunks_gets_none(server: LiveServer, stream: Str
     assert head.startswith(b"HTTP/1.0 200 OK\r\n")
     assert b"chunked" not in head
     assert (body[:12], body[-len(DONE) :]) == (frame({"n": 1})[:12], DONE)
+
+
+def test_the_end_of_a_stream_waits_for_nothing(
+    server: LiveServer, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """werkzeug waits for what the client may still send before it closes the connection."""
+    read = threading.Event()
+    waited: list[bool] = []
+
+    class Selector(selectors.SelectSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            waited.append(read.wait(60))
+            return super().select(timeout)
+
+    own = SimpleNamespace(DefaultSelector=Selector, EVENT_READ=selectors.EVENT_READ)
+    monkeypatch.setattr("werkzeug.serving.selectors", own)
+    stream.go_on.set()
+    with socket.create_connection(("127.0.0.1", server.port), 60) as client:
+        client.sendall(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        with client.makefile("rb") as answer:
+            while answer.readline() != b"0\r\n":
+                assert not waited
+            assert answer.readline() == b"\r\n"
+            read.set()
+            assert answer.read() == b""
+    assert waited[0]
