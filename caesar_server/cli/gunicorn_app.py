@@ -75,7 +75,8 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         if self._watch:
             grace_s = min(GRACE_S, settings.graceful_timeout_s)
             settings = replace(settings, graceful_timeout_s=grace_s)
-        for name, value in gunicorn_options(settings, is_relieved=True).items():
+        options = gunicorn_options(settings, is_relieved=True, is_mock=self._mock is not None)
+        for name, value in options.items():
             self.cfg.set(name, value)
         self.cfg.set("bind", self._address)
         if self._watch:

@@ -40,11 +40,15 @@ _MAX_HEADER_BYTES = 8190
 _BOOT_FAILED = 3
 
 
-def gunicorn_options(settings: Settings, *, is_relieved: bool = False) -> dict[str, Any]:
+def gunicorn_options(
+    settings: Settings, *, is_relieved: bool = False, is_mock: bool = False
+) -> dict[str, Any]:
     """Return gunicorn's settings by name, all but the address.
 
     :param is_relieved: whether the master is this server's own, which begins a worker's successor
         before it ends the worker.
+    :param is_mock: whether it is a mock, which closes idle connections at once when it is to end:
+        they are those of a suite that is over, and would make it wait.
     :raises SettingsError: if what ``worker_class`` needs is not installed.
     """
     base = worker_base(settings)
@@ -57,6 +61,7 @@ def gunicorn_options(settings: Settings, *, is_relieved: bool = False) -> dict[s
             "grace_s": grace_s(settings),
             "ends_after_s": settings.graceful_timeout_s,
             "is_relieved": is_relieved,
+            **({"idle_s": 0.0} if is_mock else {}),
         },
     )
     return {

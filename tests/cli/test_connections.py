@@ -6,6 +6,7 @@ import contextlib
 import os
 import selectors
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,6 +126,18 @@ def test_a_thread_lets_the_loop_wait_for_the_next_request(worker, client) -> Non
         assert worker.poller.get_key(waiting.sock)
         while b"ok" not in client.recv(65536):
             pass
+
+
+@pytest.mark.parametrize(("idle_s", "is_closed"), [(0.0, True), (600.0, False)])
+def test_an_idle_connection_of_a_worker_that_ends_has_its_time(
+    worker, client, monkeypatch, idle_s, is_closed
+) -> None:
+    monkeypatch.setattr(Worker, "idle_s", idle_s)
+    ask(worker, client, lambda: worker.keepalived_conns)
+    worker.alive = False
+    worker._cap_keepalive(time.monotonic() + 600)  # as gunicorn's loop does then
+    worker.turn()
+    assert (worker.nr_conns == 0) is is_closed
 
 
 def test_a_second_request_that_was_sent_already_is_answered_without_a_further_byte(

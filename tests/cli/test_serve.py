@@ -313,6 +313,11 @@ def test_gunicorn_gets_room_for_idle_connections() -> None:
     assert (options["workers"], options["graceful_timeout"]) == (3, 2 + 7)
 
 
+def test_a_mock_that_is_to_end_does_not_wait_for_idle_connections() -> None:
+    assert gunicorn_options(Settings(), is_mock=True)["worker_class"].idle_s == 0
+    assert gunicorn_options(Settings())["worker_class"].idle_s == 2
+
+
 def test_gunicorn_itself_refuses_bad_settings(start) -> None:
     server = start("gunicorn", "wsgi:app", cwd=ROOT, CAESAR_SERVER_HOST="0.0.0.0")
     assert server.wait() == 1

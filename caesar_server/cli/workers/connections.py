@@ -28,7 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from gunicorn import util  # type: ignore[import-untyped]
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped]
@@ -70,6 +70,9 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     A head has as long to come as a connection has for its next request, gunicorn's ``keepalive``.
     """
+
+    #: How long an idle connection stays open when the worker is to end, in seconds.
+    idle_s: ClassVar[float] = STOP_KEEPALIVE_LINGER
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -173,8 +176,9 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
         self.nr_conns -= 1
         util.close(lingering.sock)
 
-    def _cap_keepalive(self, deadline: float) -> None:
+    def _cap_keepalive(self, deadline: float = float("inf")) -> None:
         """Let idle connections go by ``deadline``: the worker is to end."""
+        deadline = min(deadline, time.monotonic() + self.idle_s)
         # copied: threads add to them meanwhile
         for connection in (*self.keepalived_conns, *self.pending_conns):
             connection.timeout = min(connection.timeout, deadline)
@@ -228,8 +232,7 @@ class PollingWorker(Answering, ThreadWorker):  # type: ignore[misc]
 
     def _cap_if_ending(self) -> None:
         if not self.alive:
-            limit = time.monotonic() + STOP_KEEPALIVE_LINGER
-            self.method_queue.defer(self._cap_keepalive, limit)
+            self.method_queue.defer(self._cap_keepalive)
 
     def handle_request(self, req: Any, conn: Any) -> bool:
         """Answer a request; the answer says whether the connection goes on."""
@@ -334,17 +337,15 @@ class _Connection(TConn):  # type: ignore[misc]
 
     def has_next(self) -> bool:
         """Return whether the parser holds another request; else take what it holds of one."""
-        unreader = self.parser.unreader
-        left = unreader.buf.getvalue()
+        left = self.parser.unreader.buf.getvalue()
         if self._is_plain and left and not (_END_OF_HEAD in left or self._is_refused(left, 0)):
-            self.head += unreader.take_buffered()
+            self.head += self.parser.unreader.take_buffered()
             return False
         return bool(left)
 
     def _is_whole(self, known: int) -> bool:
         """Return whether the head is; the first ``known`` bytes were not."""
-        head = self.head
-        end = head.find(_END_OF_HEAD, max(0, known - len(_END_OF_HEAD) + 1))
+        end = (head := self.head).find(_END_OF_HEAD, max(0, known - len(_END_OF_HEAD) + 1))
         return end >= 0 or len(head) > self._most_bytes or self._is_refused(head, known)
 
     def _is_refused(self, head: bytes | bytearray, known: int) -> bool:
