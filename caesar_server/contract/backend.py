@@ -144,11 +144,12 @@ class Backend(ABC):
         there is no difference.  A cancel is looked for after each item.
 
         Called from many threads at once.  The iterator is consumed in one thread and closed if the
-        job ends early; ``finally`` blocks of a generator then run.  A backend that is ``immediate``
-        yields an empty list before it waits for anything: until then it runs in the thread of the
-        request, where it would hold up heartbeats and deadlines, and after it perhaps in another.
-        Look at ``context.cancelled``
+        job ends early; ``finally`` blocks of a generator then run.  Look at ``context.cancelled``
         between steps and register ``context.on_cancel`` around calls that block.
+
+        A backend that is ``immediate`` runs in the thread of a stream's request until it yields an
+        empty list, and from then on perhaps in another thread, which also closes it.  Before it
+        must wait for nothing: heartbeats and the end of a client would wait for it.
 
         :param request: of a type in ``capabilities.accepts``, and only with parameters that the
             capabilities allow.

@@ -10,7 +10,7 @@ from itertools import chain
 
 from caesar_server.contract.backend import Backend
 from caesar_server.contract.context import Forwarded
-from caesar_server.contract.events import Completed, Failed
+from caesar_server.contract.events import Failed
 from caesar_server.errors import (
     SHUTDOWN,
     OverloadedError,
@@ -21,9 +21,11 @@ from caesar_server.jobs.context import Observer, RunContext
 from caesar_server.jobs.ending import end_after
 from caesar_server.jobs.files import Files
 from caesar_server.jobs.following.feed import Feed
+from caesar_server.jobs.following.moving import move, move_at_once
 from caesar_server.jobs.leasing.claims import Debts
 from caesar_server.jobs.leasing.lease import Lease
 from caesar_server.jobs.running.attempt import Attempt
+from caesar_server.jobs.running.run import AT_ONCE
 from caesar_server.jobs.running.threads import PatientPool
 from caesar_server.registry import Registry
 from caesar_server.store.base import FencedError, Job, Record, Store, UnknownJobError
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Followed:
-    """A job that ends with its client and runs in the pool, as this client sees it."""
+    """A job that ends with its client and runs beside it, as this client sees it."""
 
     def __init__(self, job: Job, context: RunContext, feed: Feed) -> None:
         self.job = job
@@ -97,6 +99,8 @@ class AttachedJobs:
         self._clock = clock
         self._limit = limit
         self._feed_events = feed_events
+        #: So many may be told in the thread of the request, to whom nothing is sent meanwhile.
+        self._at_once = min(feed_events, AT_ONCE)
         self._lease = lease
         self._debts = debts
         self._max_answer_chars = max_answer_chars
@@ -139,8 +143,8 @@ class AttachedJobs:
     ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
-        What an immediate backend tells before it waits is there when this returns: so far it has
-        run in this thread, and with all that it had to tell no other is needed.
+        An immediate backend runs in this thread until it is going to wait; what it has told is
+        there when this returns, and if that is all, no other thread is needed.
 
         :param quota: what the job's account may have.
         :param backend: what the job's model name leads to, if that is known.
@@ -152,9 +156,10 @@ class AttachedJobs:
         feed = Feed(self._feed_events)
         batches = self._batches(attempt, feed.end)
         try:
-            waiting = self._at_once(feed, batches) if attempt.backend.capabilities.immediate else ()
-            if waiting is not None:
-                self._submit(attempt, feed, batches, waiting)
+            if not attempt.backend.capabilities.immediate:
+                self._submit(attempt, feed, batches, ())
+            elif (waiting := move_at_once(batches, feed, self._at_once)) is not None:
+                self._go_on(attempt, feed, batches, waiting)
         except BaseException:
             batches.close()
             self._release(attempt)
@@ -273,6 +278,9 @@ class AttachedJobs:
             if self._contexts.pop(attempt.job.id, None) is None:
                 return
         try:
+            if attempt.unsettled:
+                # before close() can miss it
+                self._debts.add(attempt.settle)
             attempt.tally.end()
         finally:
             self._leave()
@@ -290,6 +298,23 @@ class AttachedJobs:
             if self._pool is None:
                 self._pool = PatientPool(self._limit, thread_name_prefix="caesar-run")
             self._pool.submit(self._pump, attempt, feed, batches, waiting)
+
+    def _go_on(
+        self,
+        attempt: Attempt,
+        feed: Feed,
+        batches: Generator[Sequence[Record], None, None],
+        waiting: Sequence[Record],
+    ) -> None:
+        """Let the pool go on with a run; without a thread there it goes on here, to its end.
+
+        It has begun: what it has told and counted cannot be taken back by a refusal.
+        """
+        try:
+            self._submit(attempt, feed, batches, waiting)
+        except (OverloadedError, ShuttingDownError):
+            feed.lift_limit()  # nobody takes anything meanwhile
+            self._pump(attempt, feed, batches, waiting)
 
     def _batches(
         self, attempt: Attempt, on_deaf: Callable[[Record], None] | None = None
@@ -322,28 +347,6 @@ class AttachedJobs:
                 yield (last,)
         finally:
             self._release(attempt)
-            if attempt.unsettled:
-                self._debts.add(attempt.settle)
-
-    def _at_once(
-        self, feed: Feed, batches: Generator[Sequence[Record], None, None]
-    ) -> Sequence[Record] | None:
-        """Move a job's records into its feed until the end, as long as nothing is to be waited for.
-
-        :return: what was taken, to be moved with the rest by :meth:`_pump`; None if all is done.
-        """
-        records: list[Record] = []
-        for batch in batches:
-            records += batch
-            if not batch or len(records) > self._feed_events:
-                return records
-            if _is_last(batch[-1]):
-                feed.put(records[:-1])
-                feed.end(records[-1])
-                break
-        # its end is told, and it has nothing more to do but to give its place back
-        batches.close()
-        return None
 
     def _pump(
         self,
@@ -364,25 +367,6 @@ class AttachedJobs:
                 attempt.context.on_cancel(feed.lift_limit),
                 closing(batches),
             ):
-                for batch in chain((waiting,), batches):
-                    if not batch:
-                        continue
-                    if batch[-1].seq == 1:
-                        # nobody is shown it by itself: it goes with what comes next
-                        waiting = batch
-                        continue
-                    if waiting and waiting is not batch:
-                        batch = [*waiting, *batch]
-                    waiting = ()
-                    if _is_last(batch[-1]):
-                        feed.put(batch[:-1])
-                        feed.end(batch[-1])
-                    else:
-                        feed.put(batch)
+                move(chain((waiting,), batches), feed)
         finally:
             feed.end()
-
-
-def _is_last(record: Record) -> bool:
-    kind = type(record.event)
-    return kind is Completed or kind is Failed

@@ -24,6 +24,7 @@ from caesar_server.jobs.running.threads import Pauses
 from caesar_server.registry import Registry
 from caesar_server.store.base import Job, Store, UnknownJobError
 from caesar_server.store.quotas import Quota
+from caesar_server.store.unreadable import UnreadableRecordError
 
 logger = logging.getLogger(__name__)
 
@@ -324,5 +325,7 @@ class DetachedJobs:
                 taken = self._store.job(run.job.id).attempt != run.job.attempt
             except UnknownJobError:
                 taken = True
+            except UnreadableRecordError:
+                continue  # the store refuses what such a run writes, if it is no longer its
             if taken:
                 cancel_apart(run.context.cancellation, "fenced")

@@ -153,6 +153,8 @@ class Runner:
     ) -> Followed:
         """Run a new attached job in the pool and return the client's end of it.
 
+        An immediate backend runs in this thread until it is going to wait.
+
         :param quota: what the job's account may have.
         :param backend: what the job's model name leads to, if that is known.
         :raises QuotaExceededError: if the account has no room for it.

@@ -60,7 +60,7 @@ class Gate:
             self._open = True
             self._changed.notify_all()
 
-    def wait_until_reached(self, timeout_s: float = 10.0) -> None:
+    def wait_until_reached(self, timeout_s: float = 60.0) -> None:
         """Block until a run has arrived here; each call waits for one arrival more.
 
         :param timeout_s: real seconds.
@@ -153,7 +153,7 @@ class Script:
         finally:
             self.count("ended")
 
-    def wait_for(self, condition: Callable[[Script], bool], timeout_s: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[Script], bool], timeout_s: float = 60.0) -> None:
         """Block until ``condition`` of this script holds; it is looked at when a counter changes.
 
         :param timeout_s: real seconds.

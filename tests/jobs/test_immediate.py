@@ -27,10 +27,11 @@ from caesar_server.errors import (
     DEADLINE,
     SHUTDOWN,
     UNEXPECTED,
-    OverloadedError,
 )
 from caesar_server.jobs.following.follower import Following
-from caesar_server.store.base import Record, Store, UnknownJobError
+from caesar_server.jobs.leasing.claims import Debts
+from caesar_server.jobs.running.run import AT_ONCE
+from caesar_server.store.base import Record, Store, StoreError
 
 WITHIN_S = 60.0
 QUEUED = StatusChanged("queued")
@@ -115,10 +116,14 @@ def test_queued_alone_waits_for_the_first_event(make_parts, drain):
 
 
 @pytest.mark.parametrize("feed_events", [1, 3, 4, 5, 6])
-def test_what_its_client_has_no_room_for_goes_on_in_the_pool(make_parts, drain, feed_events):
+def test_what_its_client_has_no_room_for_goes_on_in_the_pool(
+    make_parts, drain, new_threads, feed_events
+):
     texts = deltas("a", "b", "c")
     parts = make_parts(immediate(texts, ENDING), feed_events=feed_events)
     followed = parts.follow()
+    # there always is room for the last one
+    assert bool(new_threads("caesar-run")) is (feed_events < len([QUEUED, *texts, *ENDING]) - 1)
     assert events_of(drain(followed)) == [QUEUED, *texts, *ENDING]
 
 
@@ -185,32 +190,62 @@ def test_a_client_that_leaves_cancels_what_is_in_the_pool(make_parts, store, eve
     assert failure_of(store, followed) == CANCELLED
 
 
-def test_without_a_thread_for_the_rest_nothing_is_begun(make_parts, store, monkeypatch):
-    closed: list[bool] = []
-
-    class Waiting(Backend):
-        capabilities = Capabilities(immediate=True)
-
-        def run(self, request: Request, context: Context) -> Iterator[Told]:
-            try:
-                yield []
-                raise AssertionError("it was gone on with")
-            finally:
-                closed.append(True)
+def test_without_a_thread_for_the_rest_it_goes_on_in_this_one(make_parts, store, monkeypatch):
+    """It has begun, so a refusal would not be true: a mock's rule has been used."""
+    threads = Threads()
+    texts = deltas(*"abcdefg")
 
     def no_thread(thread: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    parts = make_parts(Waiting)
-    job = parts.new()
+    parts = make_parts(immediate(deltas("0"), [], threads, texts, ENDING), feed_events=2)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(OverloadedError):
-            parts.follow(job)
-    assert closed == [True]
+        followed = parts.follow()
+    assert events_of(followed.take(None)) == [QUEUED, ContentDelta("0"), *texts, *ENDING]
+    assert followed.drained
+    assert threads == [threading.current_thread().name]
+    assert store.job(followed.job.id).status == "completed"
     assert parts.runner.running == 0
-    with pytest.raises(UnknownJobError):
-        store.job(job.id)
+
+
+def test_only_so_much_is_told_before_anything_is_sent(make_parts, drain):
+    threads = Threads()
+    items = [item for text in map(str, range(AT_ONCE + 5)) for item in (threads, deltas(text))]
+    parts = make_parts(immediate(*items, ENDING), feed_events=100 * AT_ONCE)
+    assert len(drain(parts.follow())) == AT_ONCE + 8
+    assert threads[0] == threading.current_thread().name
+    assert threads[-1].startswith("caesar-run")
+
+
+def test_what_was_told_before_it_went_deaf_is_not_lost(make_parts, clock):
+    def is_deaf(context: Context) -> None:
+        clock.advance(5)
+        clock.advance(5)
+
+    parts = make_parts(immediate(deltas("a"), is_deaf, deltas("b"), ENDING))
+    followed = parts.follow(parts.new(timeout_s=5))
+    assert events_of(followed.take(None)) == [QUEUED, ContentDelta("a"), Failed(DEADLINE)]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_an_end_that_is_owed_to_the_store_is_known_before_the_place_is_free(
+    make_parts, store, monkeypatch, inline
+):
+    """Else a close that comes between would not wait for it."""
+    owed: list[bool] = []
+
+    def away(*args: Any, **kwargs: Any) -> None:
+        raise StoreError("away")
+
+    parts = make_parts(immediate(deltas("a"), ENDING))
+    job = parts.new()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "append", away)
+        patch.setattr(Debts, "add", lambda debts, debt: owed.append(parts.runner.running == 1))
+        list(parts.runner.run_inline(job)) if inline else parts.follow(job)
+    assert owed == [True]
+    assert parts.runner.running == 0
 
 
 def test_a_stop_ends_it_before_it_waits(make_parts, clock, new_threads):

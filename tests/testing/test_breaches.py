@@ -497,6 +497,17 @@ class WaitsAtOnce(Good):
         yield from super().run(request, context)
 
 
+@breach("run.typed_errors", "run() raised RuntimeError: cannot release un-acquired lock")
+class HoldsALockOfItsThread(Good):
+    capabilities = replace(Good.capabilities, immediate=True)
+
+    def run(self, request: Request, context: Context) -> Iterator[Told]:
+        lock = threading.RLock()
+        with lock:
+            yield []
+        yield from super().run(request, context)
+
+
 @breach("run.recovers", "after such runs")
 class BreaksWhenLeft(Good):
     broken = False

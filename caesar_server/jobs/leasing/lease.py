@@ -31,7 +31,7 @@ class Lease:
     :param beat: called by the thread about once a second and after :meth:`wake`; what it raises is
         logged.
     :param lapsed: called before, if the process was silent for so long that its jobs may be
-        others' by now.
+        others' by now; and again, until it raises nothing.
     """
 
     def __init__(
@@ -54,6 +54,8 @@ class Lease:
         self._wake = threading.Event()
         self._closed = False
         self._renewed_at: float | None = None
+        #: Whether the process was silent for too long and nobody has acted on it yet.
+        self._is_lapsed = False
         self._trouble = False
 
     @property
@@ -116,7 +118,10 @@ class Lease:
             silent_s = self._keep(owner)
             if silent_s >= self._lease_s:
                 logger.warning("the process was silent for %.1f s, longer than lease_s", silent_s)
+                self._is_lapsed = True
+            if self._is_lapsed:
                 self._lapsed()
+                self._is_lapsed = False
             self._beat()
             self._trouble = False
         except StoreError as error:
@@ -144,7 +149,8 @@ class Lease:
 
     def _renew(self, owner: str, now: float) -> None:
         self._store.renew(owner, self._lease_s, self._backends())
-        self._renewed_at = now
+        # another thread may have done it later, and noted it before
+        self._renewed_at = max(now, self._renewed_at or now)
 
 
 def new_owner() -> str:

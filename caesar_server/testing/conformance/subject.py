@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from caesar_server.contract import (
     Backend,
     BackendError,
-    Cancelled,
     Capabilities,
     Event,
     Request,
-    events_of,
 )
-from caesar_server.contract.context import StoredFile
 from caesar_server.contract.options import parse_options
-from caesar_server.jobs.clock import SystemClock
 from caesar_server.jobs.context import Caller, RunContext
-from caesar_server.testing.conformance.answer import Checkpoint, Run
+from caesar_server.testing.conformance.answer import Run
+from caesar_server.testing.conformance.driver import Driver, Given, Stop
 from caesar_server.testing.conformance.questions import plain_requests
 
 T = TypeVar("T")
 
-#: More events than that in one answer to a short question are taken for an endless run.
-_EVENTS_MAX = 100_000
-
 
 class Hang(Exception):
     """A call did not return in time; its thread cannot be ended and goes on."""
-
-
-class EndlessRun(Exception):
-    """A run yields events without end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """When to stop a run before its end, and how.
-
-    :param after_events: so many events are taken before it is stopped.
-    :param how: ``close`` closes the iterator, ``cancel`` cancels between two events, and ``thread``
-        cancels from another thread while the backend is at work, ``after_s`` seconds later.
-    """
-
-    after_events: int
-    how: Literal["close", "cancel", "thread"]
-    after_s: float = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a run finds in its context.
-
-    :param files: the request's files by id.
-    :param restored: the checkpoint of an earlier attempt, or None.
-    :param refuse_checkpoints: every checkpoint says that another process has the job now.
-    """
-
-    files: Mapping[str, StoredFile] = field(default_factory=dict)
-    restored: Mapping[str, Any] | None = None
-    refuse_checkpoints: bool = False
 
 
 _NOTHING = Given()
@@ -186,7 +144,7 @@ class Subject:
         :raises Hang: if it does not end.
         """
         backend = backend or self.backend
-        driver = _Driver(backend, request, timeout_s, stop, given, self._call_other)
+        driver = Driver(backend, request, timeout_s, stop, given, self._call_other)
         try:
             return self.call(f"run() of a {request.type} request", driver.drive)
         except Hang:
@@ -227,135 +185,3 @@ class Subject:
         if key not in self._runs:
             self._runs[key] = self.ask(request)
         return self._runs[key]
-
-
-class _NotingClock(SystemClock):
-    """Notes that a run waits by it."""
-
-    waited = False
-
-    def wait(self, event: threading.Event, timeout_s: float) -> bool:
-        """Wait for ``event``."""
-        self.waited = True
-        return super().wait(event, timeout_s)
-
-
-class _Driver:
-    """Drives one run as the server would, in the thread that calls :meth:`drive`."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        request: Request,
-        timeout_s: float | None,
-        stop: Stop | None,
-        given: Given,
-        caller: Caller,
-    ) -> None:
-        self._backend = backend
-        self._request = request
-        self._stop = stop
-        self._clock = _NotingClock()
-        seed = getattr(getattr(request, "sampling", None), "seed", None)
-        self._refuse = given.refuse_checkpoints
-        self._context = RunContext(
-            str(uuid.uuid4()),
-            attempt=1 if given.restored is None else 2,
-            clock=self._clock,
-            timeout_s=timeout_s,
-            seed=seed,
-            restored=given.restored,
-            files=given.files,
-            save_checkpoint=self._save_checkpoint,
-            caller=caller,
-        )
-        #: From when the end is measured.
-        self._since: float | None = self._context.deadline
-        self._events: list[Event] = []
-        self._checkpoints: list[Checkpoint] = []
-        self._refused_after: int | None = None
-        #: Whether it had waited when it said that it would; None if it has not said so.
-        self._waited_first: bool | None = None
-
-    def drive(self) -> Run:
-        raised: BaseException | None = None
-        started = time.monotonic()
-        try:
-            if self._context.deadline is not None:
-                self._clock.call_at(
-                    self._context.deadline, lambda: self._context.cancel("deadline")
-                )
-            self._take_events()
-        except BaseException as error:  # noqa: BLE001 - what it is, the rules judge
-            raised = error
-        ended = time.monotonic()
-        self._clock.close()
-        since = started if self._since is None else self._since
-        return Run(
-            self._request,
-            tuple(self._events),
-            raised,
-            max(0.0, ended - since),
-            tuple(self._checkpoints),
-            self._refused_after,
-            self._clock.waited if self._waited_first is None else self._waited_first,
-        )
-
-    def give_up(self) -> None:
-        """Ask a run that hangs to end, and do not wait for it."""
-        self._context.cancel()
-
-    def _save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        if self._refuse:
-            if self._refused_after is None:
-                self._refused_after = len(self._events)
-            raise Cancelled
-        try:
-            back = json.loads(json.dumps(state, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            self._checkpoints.append(Checkpoint(len(self._events), None, str(error)))
-            return
-        problem = "" if back == state else f"{state!r} became {back!r}"
-        self._checkpoints.append(Checkpoint(len(self._events), back, problem))
-
-    def _take_events(self) -> None:
-        if self._left_off():
-            return
-        returned: object = self._backend.run(self._request, self._context)
-        if not isinstance(returned, Iterable):
-            raise TypeError(f"it returned {returned!r:.60}, which is no iterator; yield the events")
-        events = iter(returned)
-        try:
-            for told in events:
-                # The server, too, closes the iterator at the first event after a cancel.
-                if self._context.cancelled:
-                    return
-                if not events_of(told) and self._waited_first is None:
-                    self._waited_first = self._clock.waited
-                for event in events_of(told):
-                    self._events.append(event)
-                    if len(self._events) > _EVENTS_MAX:
-                        raise EndlessRun(f"more than {_EVENTS_MAX} events in one run")
-                    if self._left_off():
-                        return
-        finally:
-            close = getattr(events, "close", None)
-            if close is not None:
-                close()
-
-    def _left_off(self) -> bool:
-        """Stop the run if it is time; whether nothing more is to be taken."""
-        stop = self._stop
-        if stop is None or stop.after_events != len(self._events):
-            return False
-        if stop.how == "close":
-            return True
-        if stop.how == "cancel":
-            self._cancel()
-        else:
-            self._clock.call_at(self._clock.monotonic() + stop.after_s, self._cancel)
-        return False
-
-    def _cancel(self) -> None:
-        self._since = time.monotonic()
-        self._context.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -214,6 +215,57 @@ def test_a_process_that_was_stopped_within_a_renewal_hears_of_it(
     lease.wake()
     eventually(lambda: store.renewals == 3)
     eventually(lambda: calls == ["beat", "lapsed", "beat", "beat"])
+
+
+def test_what_failed_after_a_silence_is_tried_again(make_lease, monkeypatch, eventually, caplog):
+    now = [100.0]
+    monkeypatch.setattr(lease_module, "_now_s", lambda: now[0])
+    calls: list[str] = []
+
+    def lapsed() -> None:
+        calls.append("lapsed")
+        if calls.count("lapsed") == 1:
+            raise StoreError("gone again")
+
+    lease = make_lease(lease_s=30, beat=lambda: calls.append("beat"), lapsed=lapsed)
+    lease.start()
+    eventually(lambda: calls == ["beat"])
+    now[0] += 31
+    lease.wake()
+    eventually(lambda: calls == ["beat", "lapsed", "lapsed", "beat"])
+    lease.wake()
+    eventually(lambda: calls == ["beat", "lapsed", "lapsed", "beat", "beat"])
+    assert caplog.text.count("the process was silent for 31.0 s") == 1
+
+
+def test_a_slow_first_renewal_is_not_taken_for_the_latest(
+    make_lease, store, monkeypatch, eventually, in_thread
+):
+    now = [100.0]
+    monkeypatch.setattr(lease_module, "_now_s", lambda: now[0])
+    begun, gate, renew = threading.Event(), threading.Event(), store.renew
+    calls: list[str] = []
+
+    def slow(*whose: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            gate.wait(WITHIN_S)
+        renew(*whose)
+
+    monkeypatch.setattr(store, "renew", slow)
+    lease = make_lease(
+        lease_s=30, beat=lambda: calls.append("beat"), lapsed=lambda: calls.append("lapsed")
+    )
+    first = in_thread(lease.hold)
+    assert begun.wait(WITHIN_S)
+    now[0] += 25
+    lease.hold()
+    eventually(lambda: calls == ["beat"])
+    gate.set()
+    first.result(WITHIN_S)
+    now[0] += 6
+    lease.wake()
+    eventually(lambda: calls == ["beat", "beat"])
 
 
 def test_nothing_begins_after_the_close(make_lease, store, new_threads):

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from caesar_server.contract import ContentDelta
 from caesar_server.testing.conformance.answer import Checkpoint, Run
+from caesar_server.testing.conformance.driver import Given
 from caesar_server.testing.conformance.rule import Fail, Inapplicable, Outcome, Pass, rule
-from caesar_server.testing.conformance.subject import Given, Subject
+from caesar_server.testing.conformance.subject import Subject
 
 
 def _durable_runs(subject: Subject) -> list[Run]:

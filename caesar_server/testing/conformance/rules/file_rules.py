@@ -11,10 +11,11 @@ from pathlib import Path
 from caesar_server.contract import ChatRequest, Message, Part, Request, ResearchRequest
 from caesar_server.contract.context import StoredFile
 from caesar_server.testing.conformance.answer import Run
+from caesar_server.testing.conformance.driver import Given
 from caesar_server.testing.conformance.questions import QUESTION
 from caesar_server.testing.conformance.resources import Resources, left_since
 from caesar_server.testing.conformance.rule import Fail, Inapplicable, Outcome, Pass, rule
-from caesar_server.testing.conformance.subject import Given, Subject
+from caesar_server.testing.conformance.subject import Subject
 
 _ID = "conformance-file"
 _TEXT = b"The sky is blue because air scatters blue light more than red.\n"

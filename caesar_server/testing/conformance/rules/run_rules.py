@@ -8,6 +8,7 @@ from caesar_server.contract import Health, Request
 from caesar_server.contract.request import RequestKind
 from caesar_server.jobs.running.values import error_misfit, shown
 from caesar_server.testing.conformance.answer import Run
+from caesar_server.testing.conformance.driver import Stop
 from caesar_server.testing.conformance.questions import (
     completion,
     plain_requests,
@@ -16,7 +17,7 @@ from caesar_server.testing.conformance.questions import (
 )
 from caesar_server.testing.conformance.resources import Resources, left_since
 from caesar_server.testing.conformance.rule import Fail, Inapplicable, Outcome, Pass, rule
-from caesar_server.testing.conformance.subject import Stop, Subject
+from caesar_server.testing.conformance.subject import Subject
 
 _DEADLINE_S = 0.05
 
