@@ -62,6 +62,8 @@ class Entry:
     :param rule: the reply rule that matched, or None.
     :param nearest: if none matched: the rules that came closest.
     :param faults: those that happened, in order.
+    :param missed: kinds of those that were to happen and did not, since the answer does not reach
+        their place.
     :param status: of the answer; None before it is known, and if none was sent.
     :param headers: of the answer, names in lower case, secrets masked.
     :param head_at_s: when the head left, in seconds after ``at``.
@@ -83,6 +85,7 @@ class Entry:
     rule: Rule | None = None
     nearest: tuple[Nearest, ...] = ()
     faults: tuple[FaultNote, ...] = ()
+    missed: tuple[FaultKind, ...] = ()
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     head_at_s: float | None = None

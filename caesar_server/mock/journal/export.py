@@ -46,6 +46,7 @@ def entry_json(entry: Entry) -> Json:
         "faults": [
             {"kind": fault.kind, "at_s": fault.at_s, "rule": fault.rule} for fault in entry.faults
         ],
+        "missed_faults": list(entry.missed),
         "response": _response(entry),
         "ended": entry.ended,
         "ended_at_s": entry.ended_at_s,

@@ -107,7 +107,8 @@ def _rule(entry: Entry, wanted: object) -> tuple[bool, str]:
 
 def _fault(entry: Entry, wanted: object) -> tuple[bool, str]:
     kinds = [fault.kind for fault in entry.faults]
-    return wanted in kinds, ", ".join(kinds) or "no fault"
+    missed = f"; the answer does not reach {', '.join(entry.missed)}" if entry.missed else ""
+    return wanted in kinds, (", ".join(kinds) or "no fault") + missed
 
 
 def _status(entry: Entry, wanted: object) -> tuple[bool, str]:

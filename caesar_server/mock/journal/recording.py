@@ -61,6 +61,7 @@ class Recording:
         "_last",
         "_left_out",
         "_max_frame_bytes",
+        "_missed",
         "_monotonic",
         "_sent",
         "call",
@@ -97,6 +98,7 @@ class Recording:
         self._decision: Decision | None = None
         self._head: tuple[int, tuple[tuple[str, str], ...], float] | None = None
         self._faults: tuple[FaultNote, ...] = ()
+        self._missed: tuple[FaultKind, ...] = ()
         # of a stream each write is cut into its frames when somebody looks, which is seldom
         self._batches: list[tuple[float, tuple[bytes, ...] | bytes]] = []
         self._kept_bytes = 0
@@ -130,6 +132,7 @@ class Recording:
                 rule=decision.rule if decision else None,
                 nearest=decision.nearest if decision else (),
                 faults=self._faults,
+                missed=self._missed,
                 status=status,
                 headers=masked(_joined(headers)),
                 head_at_s=head_at_s,
@@ -165,6 +168,12 @@ class Recording:
             self._faults = (*self._faults, FaultNote(kind, self._elapsed(), *who))
             self._book.grew(self, _NOTE_BYTES)
             self._book.noted(fault=kind)
+
+    def missed(self, kinds: Iterable[FaultKind]) -> None:
+        """Note the faults that do not happen, since the answer does not reach their place."""
+        with self._book.lock:
+            self._missed = tuple(kinds)
+            self._book.noted()
 
     def answered(
         self, status: int, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()

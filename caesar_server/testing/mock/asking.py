@@ -52,6 +52,7 @@ def _line(entry: Entry) -> str:
     parts = [f"{entry.number}. {call.method} {call.path}", _shown(call.prompt)]
     parts.append("no answer" if entry.status is None else str(entry.status))
     parts += [f"fault {fault.kind}" for fault in entry.faults]
+    parts += [f"fault {kind} not reached" for kind in entry.missed]
     if entry.rule is not None:
         parts.append(f"rule {entry.rule.name or entry.rule.id}")
     elif entry.decided and not entry.faults:

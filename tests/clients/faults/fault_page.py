@@ -26,7 +26,9 @@ Kinds
 -----
 
 ``after_chunks`` is how many chunks that carry text leave whole before the fault, which comes right
-after the last of them; of an answer that is no stream it counts bytes.
+after the last of them; of an answer that is no stream it counts bytes.  Where the answer ends
+before, the fault does not happen: its rule is not used, and the journal has it in ``missed_faults``
+(in Python ``entry.missed``).
 
 A kind that needs a *stream* makes sense nowhere else, and a call whose answer is none is refused
 with status 422.  A kind that needs the *connection* needs the client's socket from the host.

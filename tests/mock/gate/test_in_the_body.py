@@ -10,6 +10,7 @@ from caesar_server.blueprints.mock.gate.exchange import EXCHANGE_KEY, Exchange
 from caesar_server.blueprints.mock.gate.layer import MockLayer
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
+from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import MockError, Reply
 from caesar_server.mock.model.rule import Rule
 from caesar_server.mock.scope import Scope
@@ -233,6 +234,56 @@ def test_a_place_that_is_never_reached_is_no_fault(mock):
     mock.fault("silent_close", after_chunks=50)
     assert mock.ask(STREAM).texts == WHOLE
     assert (mock.entry().ended, mock.entry().faults) == ("completed", ())
+
+
+@pytest.mark.parametrize("body", [STREAM, PLAIN])
+def test_a_rule_whose_place_the_answer_does_not_reach_is_not_used(mock, scopes, body):
+    fault = Fault(kind="silent_close", after_chunks=2000)
+    rule = mock.scope.add(Rule(faults=(fault,), times=1))
+    mock.ask(body)
+    assert mock.scope.uses(rule.id) == 0
+    assert (mock.entry().missed, mock.scope.journal.totals().faults) == (("silent_close",), {})
+    longer = Reply(text="word " * 3000)
+    scopes.get().add(Rule(id="longer", replies=(longer,), priority=1))
+    mock.ask(body)
+    assert mock.scope.uses(rule.id) == 1
+    assert (mock.entry(1).ended, mock.entry(1).missed) == ("fault:silent_close", ())
+    mock.ask(body)
+    assert (mock.entry(2).ended, mock.scope.uses(rule.id)) == ("completed", 1)
+
+
+def test_a_rule_of_which_one_fault_happens_is_used(mock):
+    late = Fault(kind="silent_close", after_chunks=50)
+    rule = mock.scope.add(Rule(faults=(Fault(kind="duplicate_chunk"), late)))
+    assert mock.ask(STREAM).texts == ["one", *WHOLE]
+    assert mock.scope.uses(rule.id) == 1
+    assert [note.kind for note in mock.entry().faults] == ["duplicate_chunk"]
+    assert mock.entry().missed == ("silent_close",)
+
+
+def test_a_header_whose_place_the_answer_does_not_reach(mock):
+    asked = {"X-Caesar-Mock-Fault": "stall", "X-Caesar-Mock-After-Chunks": "50"}
+    assert mock.ask(STREAM, **asked).texts == WHOLE
+    assert (mock.entry().missed, mock.entry().faults) == (("stall",), ())
+
+
+@pytest.mark.parametrize("body", [STREAM, PLAIN])
+def test_an_answer_that_is_an_error_has_no_place_for_faults(mock, scopes, body):
+    failing = Reply(error=MockError(message="Broken", status=503))
+    scopes.get().add(Rule(id="first", replies=(failing,), priority=1))
+    rule = mock.fault("silent_close")
+    assert mock.ask(body).head.startswith("HTTP/1.1 503 ")
+    assert (mock.scope.uses(rule.id), mock.scope.uses("first")) == (0, 1)
+    assert mock.entry().missed == ("silent_close",)
+
+
+def test_a_client_that_leaves_before_the_fault(mock, scopes):
+    slow = Reply(text="one two three", pacing=Pacing(tokens_per_s=0.01))
+    scopes.get().add(Rule(id="first", replies=(slow,), priority=1))
+    rule = mock.fault("silent_close", after_chunks=2)
+    mock.open(STREAM).close()
+    assert (mock.entry().ended, mock.entry().missed) == ("client_left", ("silent_close",))
+    assert mock.scope.uses(rule.id) == 0
 
 
 def test_a_backend_that_fails_before_the_fault(mock, scopes):

@@ -323,6 +323,18 @@ def test_rules_that_were_not_used_are_named(caesar_mock, ask):
         caesar_mock.assert_all_used()
 
 
+def test_a_fault_that_the_answer_does_not_reach_is_told(caesar_mock, ask):
+    rule = caesar_mock.on().fault("silent_close", after_chunks=500).named("too late")
+    ask(caesar_mock, "Hi")
+    assert (rule.used, rule.requests) == (0, ())
+    with pytest.raises(AssertionError, match="too late: used 0 times"):
+        caesar_mock.assert_all_used()
+    with pytest.raises(AssertionError, match="no fault; the answer does not reach silent_close"):
+        caesar_mock.assert_requested(fault="silent_close")
+    assert "fault silent_close not reached" in caesar_mock.describe_requests()
+    assert caesar_mock.export("json")["entries"][0]["missed_faults"] == ["silent_close"]
+
+
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_so_many_failures_may_be_none(caesar_mock, ask, n):
     rule = caesar_mock.on(prompt="Hi").fail_first(n, status=503).reply("Hello")

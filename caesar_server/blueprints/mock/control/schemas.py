@@ -198,6 +198,10 @@ _ANSWERS: Mapping[str, Json] = {
         faults=_list(
             _object("One that happened.", kind=_TEXT, at_s=_SECONDS, rule=_TEXT),
         ),
+        missed_faults=_said(
+            "Kinds of those that did not happen, for the answer does not reach their place.",
+            _list(_TEXT),
+        ),
         response=_said(
             "Null before there is any, and if none was sent.",
             _or_null(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 from flask import Response
@@ -50,7 +51,8 @@ class MockWire:
         if self._faults is None:
             self._exchange.recording.stream(data)
             return (data,)
-        return self._faulty(self._faults.acts(split_frames(data), ended=ended))
+        acts = self._faults.acts(split_frames(data), ended=ended)
+        return self._faulty(_settled(self._exchange, acts) if ended else acts)
 
     def left(self) -> None:
         """Hear that the client left; ends a stall."""
@@ -59,6 +61,19 @@ class MockWire:
     def _faulty(self, acts: Iterable[Act]) -> Iterator[bytes]:
         yield from play(self._exchange, acts)
         self.over = not self._exchange.goes_on or self._exchange.is_over
+
+
+def _settled(exchange: Exchange, acts: Iterator[Act]) -> Iterable[Act]:
+    """Return the last acts of an answer; whether each of its faults has a place is known then."""
+    known, coming, left = list[Act](), list[Fault](), len(exchange.body_faults)
+    for act in acts:
+        known.append(act)
+        if isinstance(act, Happen):
+            coming.append(act.fault)
+            if len(coming) == left:
+                break  # what follows may be long: a body in single bytes
+    exchange.settle(coming)
+    return chain(known, acts)
 
 
 def play(exchange: Exchange, acts: Iterable[Act]) -> Iterator[bytes]:
@@ -120,6 +135,7 @@ def _faulty_json(exchange: Exchange, faults: Sequence[Fault], response: Response
             response.data = msgspec.json.encode(_error_body_of(exchange)(fault))
     body = response.get_data()
     acts = body_acts(body, [fault for fault in faults if fault.kind != "error_frame"])
+    exchange.settle(act.fault for act in acts if isinstance(act, Happen))
     exchange.framed = True
     response.response = _watched(exchange, acts)
     sent = sent_length(acts)

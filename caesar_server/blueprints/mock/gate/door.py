@@ -121,8 +121,8 @@ class Gate:
             held = held_of(environ)
             # the backend's own errors are answers; a client that has left is not refused
             begun = held is not None and held.begun and held.decision.reply is not None
-            if not begun and response.status_code != CLIENT_GONE:
-                exchange.refused()
+            if response.status_code != CLIENT_GONE:
+                exchange.settle() if begun else exchange.refused()
             # and a refusal is not the answer that a fault was meant for
             return response
         if not exchange.body_faults:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,7 +52,8 @@ class Exchange:
         self._lock = threading.Lock()
         self._rules: Mapping[int, Rule | None] = _NO_RULES
         self._decision: Decision | None = None
-        self._happened: set[str] = set()
+        self._happened: set[int] = set()
+        self._settled = False
         self._pause: Pause | None = None
         self._left = False
         self._stopped = False
@@ -73,9 +74,9 @@ class Exchange:
         decision = self._decision
         if decision is None:
             return
-        self._decision = None
-        uses = [use for use in decision.uses if use.rule.id not in self._happened]
-        self.scope.give_back(uses)
+        self._decision, self._settled = None, True
+        happened = self._rules_of(self._happened)
+        self.scope.give_back(use for use in decision.uses if use.rule.id not in happened)
         # where no rule matched, that is the reason
         if decision.reply is not None:
             self.recording.refused()
@@ -92,10 +93,28 @@ class Exchange:
 
     def happened(self, fault: Fault) -> None:
         """Note that one of the call's faults happens now."""
-        rule = self._rules.get(id(fault))
-        if rule is not None:
-            self._happened.add(rule.id)
-        self.recording.faulted(fault.kind, rule)
+        self._happened.add(id(fault))
+        self.recording.faulted(fault.kind, self._rules.get(id(fault)))
+
+    def settle(self, coming: Iterable[Fault] = ()) -> None:
+        """Note which faults the answer has no place for: it is too short, or ended otherwise.
+
+        A fault rule none of whose faults happens is not used.  To be called before the client can
+        see the end, for its next call may be meant for the same rule.
+
+        :param coming: faults that have not happened yet and will.
+        """
+        with self._lock:
+            if self._settled:
+                return
+            self._settled = True
+        seen = self._happened.union(map(id, coming))
+        missed = [fault for fault in self.body_faults if id(fault) not in seen]
+        if not missed or self._decision is None:
+            return
+        self.recording.missed(fault.kind for fault in missed)
+        idle = self._rules_of(map(id, missed)) - self._rules_of(seen)
+        self.scope.give_back(use for use in self._decision.uses if use.rule.id in idle)
 
     def pause(self, seconds: float | None) -> bool:
         """Wait; False if the client left meanwhile, or the server is about to end.
@@ -138,6 +157,10 @@ class Exchange:
             self._stopped = True
             self._wake()
 
+    def _rules_of(self, faults: Iterable[int]) -> set[str]:
+        """Return the ids of the rules that ask for faults, which are known by their identity."""
+        return {rule.id for fault in faults if (rule := self._rules.get(fault)) is not None}
+
     def _wake(self) -> None:
         if self._pause is not None:
             self._pause.end()
@@ -147,6 +170,8 @@ class Exchange:
         if self._ended:  # at the latest the host says so once more
             return
         self._ended = True
+        if self.body_faults:
+            self.settle()
         # of two threads that come this far the recording hears the first one alone
         self.recording.end(how, detail)
         self._over(self)
