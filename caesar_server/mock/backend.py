@@ -220,7 +220,7 @@ class MockBackend(Backend):
             text = self._templates.render(reply.template, call, decision.seed)
         except TemplateFailedError as error:
             rule = decision.rule
-            name = "the fallback" if rule is None else f"the rule {rule.name or rule.id!r}"
+            name = "the fallback" if rule is None else f"the rule {rule.label}"
             raise BackendError(
                 f"The template of {name} failed: {error}", code="template_failed"
             ) from error

@@ -24,6 +24,4 @@ def nothing_matched(scope: str, nearest: Sequence[Nearest]) -> ErrorInfo:
 
 
 def _told(near: Nearest) -> str:
-    rule = near.rule
-    name = repr(rule.name or rule.id) + (f" ({rule.source})" if rule.source else "")
-    return f"{name}: " + (", ".join(near.failed) or "it was used up meanwhile")
+    return f"{near.rule.label}: " + (", ".join(near.failed) or "it was used up meanwhile")

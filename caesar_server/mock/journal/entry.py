@@ -39,12 +39,14 @@ class FaultNote:
     :param rule: id of the rule that asked for it; ``""``: a header of the request, or the scope's
         default.
     :param rule_name: its name, if it has one.
+    :param rule_source: where it was written, if that is known.
     """
 
     kind: FaultKind
     at_s: float
     rule: str = ""
     rule_name: str = ""
+    rule_source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,12 @@ class Entry:
     def body(self) -> bytes:
         """The body as it left; incomplete if ``frames_left_out``."""
         return b"".join(data for _, batch in self.batches for data in batch)
+
+    @property
+    def used_rules(self) -> frozenset[str]:
+        """The ids of the rules that decided something: the answer, or a fault that happened."""
+        faults = (fault.rule for fault in self.faults if fault.rule)
+        return frozenset(faults if self.rule is None else (self.rule.id, *faults))
 
     @property
     def succeeded(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from caesar_server.mock.journal.entry import Entry
+from caesar_server.mock.journal.entry import Entry, FaultNote
 from caesar_server.mock.journal.filters import EntryFilter
+from caesar_server.mock.model.rule import Rule, label
 
 #: Entries that are shown of each kind.
 _SHOWN = 5
@@ -24,22 +25,53 @@ def explain(
     lines = [f"expected {expected.strip()} of: {wanted.describe()}", f"     got {got}"]
     if dropped:
         lines.append(f"     {gone(dropped)}")
-    compared = [(wanted.failures(entry), entry) for entry in entries]
-    matching = [entry for failures, entry in compared if not failures]
-    others = [(failures, entry) for failures, entry in compared if failures]
+    matching, others = _compared(entries, wanted)
     if matching:
-        lines += ["", *_section("these match:", [_line(entry) for entry in matching])]
+        lines += ["", *_section("these match:", matching)]
     if others:
-        # Of equally near ones the newest: it is what the test has just done.
-        others.sort(key=lambda pair: (len(pair[0]), -pair[1].number))
-        shown = [
-            "\n".join([_line(entry), *(f"      - {failure}" for failure in failures)])
-            for failures, entry in others
-        ]
-        lines += ["", *_section("the nearest of the others:", shown)]
+        lines += ["", *_section("the nearest of the others:", others)]
     if not entries:
         lines += ["", "no request has come"]
     return "\n".join(lines)
+
+
+def explain_unused(entries: Sequence[Entry], rule: Rule, dropped: int = 0) -> str:
+    """Return why a rule was not used (more often), for people.
+
+    :param entries: all of the journal.
+    :param dropped: so many older entries the journal had no room for.
+    """
+    told = _unused(entries, rule)
+    return f"{told}\n{gone(dropped)}" if dropped else told
+
+
+def _unused(entries: Sequence[Entry], rule: Rule) -> str:
+    left = [entry for entry in entries if rule.id not in entry.used_rules]
+    matching, others = _compared(left, EntryFilter(conditions=rule.conditions))
+    if matching:
+        passed = f" (it lets the first {rule.skip} pass)" if rule.skip else ""
+        head = f"these have all that it asks for, but it did nothing{passed}:"
+        return "\n".join(_section(head, matching))
+    if others:
+        return "\n".join(_section("the nearest requests:", others))
+    return "no other request has come" if entries else "no request has come"
+
+
+def _compared(entries: Sequence[Entry], wanted: EntryFilter) -> tuple[list[str], list[str]]:
+    """Return the entries that match, and the others, the nearest first, with what they lack."""
+    compared = [(wanted.failures(entry), entry) for entry in entries]
+    # Of equally near ones the newest: it is what the test has just done.
+    others = sorted(
+        ((failures, entry) for failures, entry in compared if failures),
+        key=lambda pair: (len(pair[0]), -pair[1].number),
+    )
+    return (
+        [_line(entry) for failures, entry in compared if not failures],
+        [
+            "\n".join([_line(entry), *(f"      - {failure}" for failure in failures)])
+            for failures, entry in others
+        ],
+    )
 
 
 def gone(dropped: int) -> str:
@@ -61,10 +93,19 @@ def _line(entry: Entry) -> str:
         parts.append(repr(_short(call.prompt)))
     if call.attempt > 1:
         parts.append(f"attempt {call.attempt}")
-    parts.append(f"-> {entry.status or 'no answer'}, {entry.ended or 'open'}")
+    parts.append(f"-> {entry.status or 'no answer'}")
+    ends = [entry.ended or "open"]
     if entry.rule is not None:
-        parts.append(f"by rule {entry.rule.name or entry.rule.id!r}")
-    return " ".join(parts)
+        ends[0] += f" by rule {entry.rule.label}"
+    ends += [f"{fault.kind} by {_asked_by(fault)}" for fault in entry.faults]
+    ends += [f"{kind} not reached" for kind in entry.missed]
+    return ", ".join([" ".join(parts), *ends])
+
+
+def _asked_by(fault: FaultNote) -> str:
+    if not fault.rule:
+        return "header or default"
+    return f"rule {label(fault.rule_name or fault.rule, fault.rule_source)}"
 
 
 def _short(text: str, most: int = 60) -> str:

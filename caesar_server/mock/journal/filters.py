@@ -17,7 +17,7 @@ from caesar_server.mock.journal.entry import (
 )
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import FaultKind
-from caesar_server.mock.model.rule import Condition, shortened
+from caesar_server.mock.model.rule import Condition
 
 #: Stands for the end of what goes on.
 _OPEN = "open"
@@ -73,7 +73,7 @@ class EntryFilter:
 
     def describe(self) -> str:
         """Return the whole filter in one line, for people."""
-        parts = [f"{one.field} {shortened(one.wanted)}" for one in self.conditions]
+        parts = list(map(str, self.conditions))
         parts += [f"{name} {value!r}" for name, value in self._outcomes()]
         return ", ".join(parts) or "any request"
 

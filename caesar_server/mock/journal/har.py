@@ -120,7 +120,7 @@ def _response(entry: Entry) -> Json:
 
 
 def _comment(entry: Entry) -> str:
-    rule = "no rule" if entry.rule is None else f"rule {entry.rule.name or entry.rule.id}"
+    rule = "no rule" if entry.rule is None else f"rule {entry.rule.label}"
     return f"{entry.ended or 'open'}, {rule}"
 
 

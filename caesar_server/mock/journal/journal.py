@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from caesar_server.mock.journal.book import Limits, OpenBook, Totals
 from caesar_server.mock.journal.entry import Entry
-from caesar_server.mock.journal.explain import explain
+from caesar_server.mock.journal.explain import explain, explain_unused
 from caesar_server.mock.journal.filters import EVERYTHING, EntryFilter
 from caesar_server.mock.journal.recording import Recording
 from caesar_server.mock.model.call import Call
+from caesar_server.mock.model.rule import Rule
 
 
 class NotReachedError(TimeoutError):
@@ -110,6 +111,10 @@ class Journal:
         :param got: how many there were.
         """
         return explain(self.entries(), wanted, expected, got, self.totals().dropped)
+
+    def explain_unused(self, rule: Rule) -> str:
+        """Return why a rule was not used (more often), for people."""
+        return explain_unused(self.entries(), rule, self.totals().dropped)
 
     def totals(self) -> Totals:
         """Return what was counted since the last reset."""

@@ -163,7 +163,7 @@ class Recording:
 
     def faulted(self, kind: FaultKind, rule: Rule | None = None) -> None:
         """Note a fault that happens now; ``rule`` is the one that asked for it."""
-        who = ("", "") if rule is None else (rule.id, rule.name)
+        who = ("", "", "") if rule is None else (rule.id, rule.name, rule.source)
         with self._book.lock:
             self._faults = (*self._faults, FaultNote(kind, self._elapsed(), *who))
             self._book.grew(self, _NOTE_BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -48,6 +48,9 @@ class Condition:
     exact_prompt: str | None = None
     differs: Callable[[Call], str] | None = None
 
+    def __str__(self) -> str:
+        return f"{self.field} {shortened(self.wanted)}"
+
     def lack(self, call: Call) -> str:
         """Return what a call lacks for which it does not hold: ``FIELD: wanted ..., got ...``."""
         if self.differs is not None:
@@ -55,7 +58,8 @@ class Condition:
         return f"{self.field}: wanted {shortened(self.wanted)}, got {self.seen(call)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# one line for each in a failed test: what the dataclass would show has functions in it
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Rule:
     """A rule of a scope; how often it was used is the scope's knowledge.
 
@@ -70,7 +74,8 @@ class Rule:
         end.
     :param skip: the first so many calls that match are let pass.
     :param priority: a higher one is tried earlier; of equal ones the rule that was added first.
-    :param source: ``FILE:LINE`` for a rule from a file, else ``""``.
+    :param source: ``FILE:LINE`` where it was written, in a fixture file or a test; ``""`` if it
+        came over HTTP.
     :param definition: as it was written in a file or sent to the control API; None for a rule that
         was made in Python.
     """
@@ -85,6 +90,33 @@ class Rule:
     priority: int = 0
     source: str = ""
     definition: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        does = ", ".join(fault.kind for fault in self.faults) or _count(self.replies)
+        told = [f"{self.label}: {self.asked}: {does}"]
+        told += [f"times {self.times}"] if self.times is not None else []
+        told += [f"skip {self.skip}"] if self.skip else []
+        told += [f"priority {self.priority}"] if self.priority else []
+        return f"<Rule {', '.join(told)}>"
+
+    @property
+    def asked(self) -> str:
+        """Its conditions, for people."""
+        return ", ".join(map(str, self.conditions)) or "every request"
+
+    @property
+    def label(self) -> str:
+        """Its name, or else its id, and where it was written: ``'r1' (test_app.py:6)``."""
+        return label(self.name or self.id, self.source)
+
+
+def _count(replies: Sequence[object]) -> str:
+    return "a reply" if len(replies) == 1 else f"{len(replies)} replies in turn"
+
+
+def label(name: str, source: str) -> str:
+    """Return what a rule is called, for people: ``'r1' (test_app.py:6)``."""
+    return f"{name!r} ({source})" if source else repr(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

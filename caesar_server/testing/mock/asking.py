@@ -54,7 +54,7 @@ def _line(entry: Entry) -> str:
     parts += [f"fault {fault.kind}" for fault in entry.faults]
     parts += [f"fault {kind} not reached" for kind in entry.missed]
     if entry.rule is not None:
-        parts.append(f"rule {entry.rule.name or entry.rule.id}")
+        parts.append(f"rule {entry.rule.label}")
     elif entry.decided and not entry.faults:
         parts.append("no rule")
     parts.append(entry.ended or "goes on")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from textwrap import indent
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,7 @@ from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.pacing import Pacing
 from caesar_server.mock.model.reply import Reply
-from caesar_server.mock.model.rule import Rule, shortened
+from caesar_server.mock.model.rule import Rule
 from caesar_server.testing.mock.asking import Asked, as_filter, describe
 from caesar_server.testing.mock.checking import as_paths, as_seconds, as_switch, as_whole
 from caesar_server.testing.mock.making import as_fallback, as_faults, make
@@ -292,10 +293,11 @@ class CaesarMock:
             raise AssertionError(gone(dropped))
 
     def assert_all_used(self) -> None:
-        """Fail if a rule was not used, or less often than its ``times``."""
+        """Fail if a rule was not used, or less often than its ``times``, with what came instead."""
         idle = [
-            f"  {rule.name or _words(rule)}: used {used} times"
+            f"  {_words(rule)}: used {used} times"
             + (f", wanted {rule.times}" if rule.times else "")
+            + indent(f"\n{self.journal.explain_unused(rule)}", " " * 4)
             for rule in self.rules
             if (used := self._scope.uses(rule.id)) < (1 if rule.times is None else rule.times)
         ]
@@ -369,5 +371,4 @@ def _place() -> str:
 
 
 def _words(rule: Rule) -> str:
-    told = ", ".join(f"{one.field} {shortened(one.wanted)}" for one in rule.conditions)
-    return told or "every request"
+    return (rule.name or rule.asked) + (f" ({rule.source})" if rule.source else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -60,7 +60,7 @@ class RuleBuilder:
         self._where = where
         self._failed = failed
         guarded = tuple(replace(one, holds=self._guarded_test(one.holds)) for one in conditions)
-        self._plan = Rule(id="", conditions=guarded)
+        self._plan = Rule(id="", conditions=guarded, source=where)
 
     @property
     def where(self) -> str:
@@ -235,7 +235,7 @@ class RuleBuilder:
         """The requests that its rules answered or let something go wrong in, the oldest first."""
         ids = {rule.id for rule in self.rules}
         entries = self._scope.journal.entries()
-        return tuple(entry for entry in entries if not ids.isdisjoint(_used_by(entry)))
+        return tuple(entry for entry in entries if not ids.isdisjoint(entry.used_rules))
 
     def assert_used(self, times: int | None = None) -> None:
         """Fail unless its rules were used.
@@ -248,7 +248,10 @@ class RuleBuilder:
         if used == times or (times is None and used):
             return
         wanted = "at least once" if times is None else f"{times} times"
-        raise AssertionError(f"the rule of {self._where} was used {used} times, wanted {wanted}")
+        told = [f"the rule of {self._where} was used {used} times, wanted {wanted}"]
+        if used < (times or 1):
+            told += map(self._scope.journal.explain_unused, self.rules)
+        raise AssertionError("\n".join(told))
 
     def _is_in_force(self, rule: Rule) -> bool:
         state = self._scope.state(rule.id)
@@ -330,13 +333,6 @@ class RuleBuilder:
                 raise
 
         return guarded
-
-
-def _used_by(entry: Entry) -> Iterator[str]:
-    """Yield the ids of the rules that a request used."""
-    if entry.rule is not None:
-        yield entry.rule.id
-    yield from (fault.rule for fault in entry.faults)
 
 
 def _whole(text: ReplyLike, fields: dict[str, Any], of_choice: dict[str, Any]) -> ReplyLike:

@@ -149,7 +149,7 @@ def test_as_an_archive(full: Journal, clock: FakeClock) -> None:
         "mimeType": "text/event-stream",
         "text": "data: 1\n\ndata: [DONE]\n\n",
     }
-    assert one["comment"] == "completed, rule hi"
+    assert one["comment"] == "completed, rule 'hi' (a.yaml:3)"
     assert two["response"]["content"]["encoding"] == "base64"
     assert base64.b64decode(two["response"]["content"]["text"]) == b"data: \xe2\x82"
     assert (two["response"]["status"], two["response"]["statusText"]) == (299, "")

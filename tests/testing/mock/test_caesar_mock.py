@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import openai
 import pytest
@@ -312,6 +314,14 @@ def test_rules_are_shown_in_the_order_in_which_they_are_tried(caesar_mock):
     names = [rule.conditions[0].wanted for rule in caesar_mock.rules]
     assert [name.strip("'\"") for name in names] == ["c", "b", "a"]
     assert caesar_mock.rules[1].name == "urgent"
+    caesar_mock.on().reply("4").times(2).skip(1)
+    told = [re.sub(r"test_caesar_mock.py:\d+", "HERE", str(rule)) for rule in caesar_mock.rules]
+    assert told == [
+        "<Rule 'r3' (HERE): prompt 'c': status>",
+        "<Rule 'urgent' (HERE): prompt 'b': a reply, priority 5>",
+        "<Rule 'r1' (HERE): prompt 'a': a reply>",
+        "<Rule 'r4' (HERE): every request: a reply, times 2, skip 1>",
+    ]
 
 
 def test_rules_that_were_not_used_are_named(caesar_mock, ask):
@@ -323,11 +333,63 @@ def test_rules_that_were_not_used_are_named(caesar_mock, ask):
         caesar_mock.assert_all_used()
 
 
+def test_a_rule_that_was_not_used_says_why(caesar_mock, ask):
+    caesar_mock.on().reply("all")
+    hidden = caesar_mock.on(prompt="Hi").reply("never")
+    other = caesar_mock.on(prompt="Ho").fail_first(2, status=503)
+    with pytest.raises(AssertionError, match="no request has come"):
+        hidden.assert_used()
+    ask(caesar_mock, "Hi")
+    caesar_mock.wait_for(1, finished=True)
+    by_another = r"but it did nothing:\n +#1 .* 'Hi' -> 200, completed by rule 'r1' \(test_.*\)"
+    differs = r"the nearest requests:\n +#1 .*\n +- prompt: wanted 'Ho', got 'Hi'"
+    with pytest.raises(AssertionError, match=by_another):
+        hidden.assert_used()
+    with pytest.raises(AssertionError, match=differs):
+        other.assert_used(2)
+    with pytest.raises(AssertionError, match=f"(?s){differs}.*{by_another}"):
+        caesar_mock.assert_all_used()
+    with pytest.raises(openai.InternalServerError):
+        ask(caesar_mock, "Ho")
+    with pytest.raises(AssertionError, match=r"used 1 times, wanted 2 times\nthe nearest.*\n +#1"):
+        other.assert_used(2)
+
+
+def test_a_rule_that_was_not_used_may_be_for_requests_that_are_gone(ask):
+    with mock_server(settings={"mock_journal_entries": 1}) as mock:
+        rule = mock.on(prompt="Hi").fail_first(2, status=503)
+        for prompt in ("Hi", "Ho"):
+            with suppress(openai.InternalServerError):
+                ask(mock, prompt)
+        with pytest.raises(AssertionError, match="1 older requests, which may count, are not kept"):
+            rule.assert_used(2)
+
+
+def test_a_rule_that_let_all_pass_says_so(caesar_mock, ask):
+    rule = caesar_mock.on(prompt="Hi").reply("later").skip(2)
+    ask(caesar_mock, "Hi")
+    with pytest.raises(AssertionError, match=r"did nothing \(it lets the first 2 pass\):\n +#1 "):
+        rule.assert_used()
+
+
+def test_a_rule_is_called_by_where_it_was_written(caesar_mock, ask):
+    caesar_mock.strict = True
+    caesar_mock.on(prompt="Ho").reply("never")
+    place = rf"'r1' \({Path(__file__).name}:\d+\)"
+    with pytest.raises(openai.NotFoundError, match=f"nearest: {place}: prompt"):
+        ask(caesar_mock, "Hi")
+    caesar_mock.on(prompt="Hi").fail(503)
+    with pytest.raises(openai.InternalServerError):
+        ask(caesar_mock, "Hi")
+    with pytest.raises(AssertionError, match=r"status by rule 'r2' \(test_"):
+        caesar_mock.assert_requested(times=0)
+
+
 def test_a_fault_that_the_answer_does_not_reach_is_told(caesar_mock, ask):
     rule = caesar_mock.on().fault("silent_close", after_chunks=500).named("too late")
     ask(caesar_mock, "Hi")
     assert (rule.used, rule.requests) == (0, ())
-    with pytest.raises(AssertionError, match="too late: used 0 times"):
+    with pytest.raises(AssertionError, match=r"too late \(.*\): used 0 times"):
         caesar_mock.assert_all_used()
     with pytest.raises(AssertionError, match="no fault; the answer does not reach silent_close"):
         caesar_mock.assert_requested(fault="silent_close")
