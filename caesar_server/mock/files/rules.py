@@ -16,6 +16,7 @@ from caesar_server.mock.files.problems import FixturesError, Path, Problem
 from caesar_server.mock.files.shapes import kind_of, read
 from caesar_server.mock.files.text.document import Document
 from caesar_server.mock.matching import ConditionError
+from caesar_server.mock.matching.asked import FIELDS
 from caesar_server.mock.matching.data import conditions_of
 from caesar_server.mock.model.fault import Fault
 from caesar_server.mock.model.reply import Reply
@@ -75,7 +76,7 @@ def read_rule(
     :param data: what JSON has.
     """
     found: RuleData | None
-    found, problems = read(data, RuleData, path)
+    found, problems = read(data, RuleData, path, {"when": FIELDS})
     when = data.get("when", {}) if isinstance(data, dict) else {}
     conditions: tuple[Condition, ...] = ()
     if isinstance(when, dict):  # else that is among the problems already

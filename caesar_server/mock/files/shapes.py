@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import inspect
 
-from caesar_server.mock.files.problems import Path, Problem
+from caesar_server.mock.files.problems import Path, Problem, field_name
 from caesar_server.registry import nearest
 
 #: A bound as large is none that anybody meets.
@@ -21,16 +21,33 @@ _ANY_NUMBER = 1e15
 HALF_PAIR = "has half a surrogate pair, which is no text"
 #: What a value is when it has problems.
 _NOTHING = object()
+_NO_INNER: Mapping[str, Iterable[str]] = {}
 
 
-def read(value: Any, type_: Any, path: Path = ()) -> tuple[Any, list[Problem]]:
+class _Problems(list[Problem]):
+    """What was found so far.
+
+    :param inner: see :func:`read`.
+    :ivar around: the objects around the one that is read, each with its path.
+    """
+
+    def __init__(self, inner: Mapping[str, Iterable[str]]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.around: list[tuple[Path, inspect.StructType]] = []
+
+
+def read(
+    value: Any, type_: Any, path: Path = (), inner: Mapping[str, Iterable[str]] = _NO_INNER
+) -> tuple[Any, list[Problem]]:
     """Return ``value`` as the type says, or None and what is wrong with it.
 
     :param value: what JSON has.
     :param type_: a type of msgspec's: structs, tuples, dicts with string keys, literals, unions of
         which at most one part takes each kind of JSON value.
+    :param inner: names that stand in members of which the type says nothing.
     """
-    problems: list[Problem] = []
+    problems = _Problems(inner)
     found = _read(value, _shape(type_), path, problems)
     return (None if problems else found), problems
 
@@ -63,14 +80,14 @@ def is_broken(text: str) -> bool:
     return False
 
 
-def _read(value: Any, shape: inspect.Type, path: Path, problems: list[Problem]) -> Any:
+def _read(value: Any, shape: inspect.Type, path: Path, problems: _Problems) -> Any:
     reader = _READERS.get(type(shape))
     if reader is None:
         raise TypeError(f"{shape} is not a type for files")
     return reader(value, shape, path, problems)
 
 
-def _wrong(value: Any, expected: str, path: Path, problems: list[Problem]) -> Any:
+def _wrong(value: Any, expected: str, path: Path, problems: _Problems) -> Any:
     shown = json.dumps(value) if isinstance(value, (bool, int, float)) else kind_of(value)
     if isinstance(value, str):
         shown = repr(value if len(value) <= 40 else f"{value[:39]}…")
@@ -83,28 +100,28 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, (bool, int, float))
 
 
-def _any(value: Any, shape: inspect.AnyType, path: Path, problems: list[Problem]) -> Any:
+def _any(value: Any, shape: inspect.AnyType, path: Path, problems: _Problems) -> Any:
     return value
 
 
-def _none(value: Any, shape: inspect.NoneType, path: Path, problems: list[Problem]) -> Any:
+def _none(value: Any, shape: inspect.NoneType, path: Path, problems: _Problems) -> Any:
     return value if value is None else _wrong(value, "null", path, problems)
 
 
-def _bool(value: Any, shape: inspect.BoolType, path: Path, problems: list[Problem]) -> Any:
+def _bool(value: Any, shape: inspect.BoolType, path: Path, problems: _Problems) -> Any:
     if isinstance(value, bool):
         return value
     return _wrong(value, "true or false", path, problems)
 
 
-def _int(value: Any, shape: inspect.IntType, path: Path, problems: list[Problem]) -> Any:
+def _int(value: Any, shape: inspect.IntType, path: Path, problems: _Problems) -> Any:
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # 5.0 is a whole number in JSON Schema
     fits = isinstance(value, int) and not isinstance(value, bool) and _within(value, shape)
     return value if fits else _wrong(value, f"a whole number{_range(shape)}", path, problems)
 
 
-def _float(value: Any, shape: inspect.FloatType, path: Path, problems: list[Problem]) -> Any:
+def _float(value: Any, shape: inspect.FloatType, path: Path, problems: _Problems) -> Any:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if number and _within(value, shape):
         return float(value)
@@ -137,7 +154,7 @@ def _range(shape: inspect.IntType | inspect.FloatType) -> str:
     return f" {' and '.join(said)}" if said else ""
 
 
-def _str(value: Any, shape: inspect.StrType, path: Path, problems: list[Problem]) -> Any:
+def _str(value: Any, shape: inspect.StrType, path: Path, problems: _Problems) -> Any:
     if isinstance(value, str) and is_broken(value):
         problems.append(Problem(HALF_PAIR, path))
         return _NOTHING
@@ -151,7 +168,7 @@ def _str(value: Any, shape: inspect.StrType, path: Path, problems: list[Problem]
     return _wrong(value, "a string", path, problems)
 
 
-def _literal(value: Any, shape: inspect.LiteralType, path: Path, problems: list[Problem]) -> Any:
+def _literal(value: Any, shape: inspect.LiteralType, path: Path, problems: _Problems) -> Any:
     if isinstance(value, str) and value in shape.values:
         return value
     names = [str(name) for name in shape.values]
@@ -162,7 +179,7 @@ def _literal(value: Any, shape: inspect.LiteralType, path: Path, problems: list[
     return _NOTHING
 
 
-def _union(value: Any, shape: inspect.UnionType, path: Path, problems: list[Problem]) -> Any:
+def _union(value: Any, shape: inspect.UnionType, path: Path, problems: _Problems) -> Any:
     literals = [one for one in shape.types if isinstance(one, inspect.LiteralType)]
     parts = [one for one in shape.types if not isinstance(one, inspect.LiteralType)]
     if literals:
@@ -185,7 +202,7 @@ def _takes(shape: inspect.Type, value: Any) -> bool:
     return kind_of(value) in _KINDS[type(shape)]
 
 
-def _tuple(value: Any, shape: inspect.VarTupleType, path: Path, problems: list[Problem]) -> Any:
+def _tuple(value: Any, shape: inspect.VarTupleType, path: Path, problems: _Problems) -> Any:
     if not isinstance(value, list):
         return _wrong(value, "a list", path, problems)
     if len(value) < (shape.min_length or 0):
@@ -195,7 +212,7 @@ def _tuple(value: Any, shape: inspect.VarTupleType, path: Path, problems: list[P
     return tuple(items)
 
 
-def _dict(value: Any, shape: inspect.DictType, path: Path, problems: list[Problem]) -> Any:
+def _dict(value: Any, shape: inspect.DictType, path: Path, problems: _Problems) -> Any:
     if not isinstance(value, dict):
         return _wrong(value, "an object", path, problems)
     return {
@@ -204,34 +221,68 @@ def _dict(value: Any, shape: inspect.DictType, path: Path, problems: list[Proble
     }
 
 
-def _struct(value: Any, shape: inspect.StructType, path: Path, problems: list[Problem]) -> Any:
+def _struct(value: Any, shape: inspect.StructType, path: Path, problems: _Problems) -> Any:
     if not isinstance(value, dict):
         return _wrong(value, "an object", path, problems)
     fields = {field.encode_name: field for field in shape.fields}
     before = len(problems)
-    problems += _unknown(value, fields, path)
+    problems += _unknown(value, shape, path, problems)
     problems += [
         Problem("is missing", (*path, name))
         for name, field in fields.items()
         if field.required and name not in value
     ]
+    problems.around.append((path, shape))
     members = {
         field.name: _read(value[name], field.type, (*path, name), problems)
         for name, field in fields.items()
         if name in value
     }
+    problems.around.pop()
     return _NOTHING if len(problems) > before else shape.cls(**members)
 
 
-def _unknown(value: Mapping[str, Any], known: Iterable[str], path: Path) -> list[Problem]:
-    return [
-        Problem(f"unknown field; {nearest(name, known)}", (*path, name))
-        for name in value
-        if name not in known
-    ]
+def _unknown(
+    value: Mapping[str, Any], shape: inspect.StructType, path: Path, problems: _Problems
+) -> Iterator[Problem]:
+    known = _names(shape)
+    for name in value:
+        if name not in known:
+            place = _place_of(name, shape, path, problems)
+            hint = nearest(name, known) if place is None else f"did you mean {field_name(place)!r}?"
+            yield Problem(f"unknown field; {hint}", (*path, name))
 
 
-_Reader = Callable[[Any, Any, Path, list[Problem]], Any]
+def _place_of(name: str, shape: inspect.StructType, path: Path, problems: _Problems) -> Path | None:
+    """Return where else a name stands: one level further in, or anywhere further out."""
+    for field in shape.fields:
+        if name in problems.inner.get(field.encode_name, ()):
+            return (*path, field.encode_name, name)
+        for steps, one in _structs(field.type):
+            if name in _names(one):
+                return (*path, field.encode_name, *steps, name)
+    outer = (above for above, one in reversed(problems.around) if name in _names(one))
+    above = next(outer, None)
+    return None if above is None else (*above, name)
+
+
+def _names(shape: inspect.StructType) -> list[str]:
+    return [field.encode_name for field in shape.fields]
+
+
+def _structs(shape: inspect.Type) -> Iterator[tuple[Path, inspect.StructType]]:
+    """Yield the objects that a member may be, each with the steps to it."""
+    if isinstance(shape, inspect.StructType):
+        yield (), shape
+    elif isinstance(shape, inspect.UnionType):
+        for part in shape.types:
+            yield from _structs(part)
+    elif isinstance(shape, inspect.VarTupleType):
+        for steps, one in _structs(shape.item_type):
+            yield (0, *steps), one
+
+
+_Reader = Callable[[Any, Any, Path, _Problems], Any]
 _READERS: Mapping[type[inspect.Type], _Reader] = {
     inspect.AnyType: _any,
     inspect.NoneType: _none,

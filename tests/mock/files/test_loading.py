@@ -170,6 +170,24 @@ def test_every_problem_of_every_file_is_told(write_file: WriteFile, tmp_path: Pa
         ),
         ("rules: []\nfallback: ehco", "fallback: unknown value 'ehco'; did you mean 'echo'?"),
         ("rules: []\nfallback: {txt: a}", "fallback.txt: unknown field; did you mean 'text'?"),
+        (
+            "rules: [{prompt: a, reply: b}]",
+            "f.yaml:1:10: rules[0].prompt: unknown field; did you mean 'rules[0].when.prompt'?",
+        ),
+        ("rules: [{status: 503}]", "did you mean 'rules[0].fault.status'?"),
+        (
+            "rules: [{fault: {kind: reset, times: 2}}]",
+            "rules[0].fault.times: unknown field; did you mean 'rules[0].times'?",
+        ),
+        (
+            "rules: [{reply: {text: a, finish_reason: stop}}]",
+            "finish_reason: unknown field; did you mean 'rules[0].reply.choices[0].finish_reason'?",
+        ),
+        (
+            "rules: [{reply: {choices: [{usage: {}}]}}]",
+            "choices[0].usage: unknown field; did you mean 'rules[0].reply.usage'?",
+        ),
+        ("rules: [{reply: {text: a, ttfc: 1}}]", "reply.ttfc: unknown field; known: "),
         ("rules: []\nfallback: 5", "fallback: expected an object or a string, got 5"),
         ("rules: [{}]", "rules[0]: needs one of reply, replies, fault and faults"),
         (
