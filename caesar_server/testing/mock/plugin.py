@@ -7,6 +7,7 @@ hide the server's own lines from coverage.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 MARKER = "caesar_mock"
 #: What the marker may say, for the mock of one test.
 _SETTABLE = ("strict", "seed", "fallback", "pacing", "faults")
-#: The mocks of a test, for the report if it fails.
+#: The mock of a test, which may have asked for the fixture only while it ran.
 _MOCK = pytest.StashKey["CaesarMock"]()
+#: Whether the report of a test has its requests.
+_TOLD = pytest.StashKey[bool]()
+#: Of those that a mock of a whole session has got, so many are in the report.
+_MOST_REQUESTS = 50
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,19 +87,49 @@ def caesar_mock(
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, None]:
     """Add the requests to the report of a test that failed: the client saw only its own side.
 
     So it is if another fixture fails, or the mock's own at its end; once is enough.
     """
     outcome = yield
-    mock = item.stash.get(_MOCK, None)
-    if mock is None:
-        return
+    if call.when == "setup":  # some plugins run a test again
+        item.stash[_TOLD] = False
     report = outcome.get_result()
-    if report.failed:
-        del item.stash[_MOCK]
-        report.sections.append(("Requests to caesar_mock", mock.describe_requests()))
+    if report.failed and not item.stash.get(_TOLD, False):
+        item.stash[_TOLD] = True
+        for name, mock in _mocks_of(item):
+            report.sections.append((f"Requests to {name}", _latest(mock)))
+
+
+def _mocks_of(item: pytest.Item) -> Iterator[tuple[str, CaesarMock]]:
+    """Yield the mocks of a test with their names: its fixtures, and what its instance holds."""
+    loaded = sys.modules.get("caesar_server.testing.mock.caesar_mock")
+    if loaded is None:
+        return  # then there is none
+    held: dict[str, Any] = dict(getattr(item, "funcargs", None) or {})
+    held.update(getattr(getattr(item, "instance", None), "__dict__", {}))
+    # what a server of one's own yields is seldom what is asked
+    server = held.pop("caesar_mock_server", None)
+    if _MOCK in item.stash:
+        held["caesar_mock"] = item.stash[_MOCK]
+    if isinstance(server, loaded.CaesarMock) and server.requests:
+        held["caesar_mock_server"] = server
+    told: set[int] = set()
+    for name, value in held.items():
+        if isinstance(value, loaded.CaesarMock) and id(value) not in told:
+            told.add(id(value))
+            yield name, value
+
+
+def _latest(mock: CaesarMock) -> str:
+    lines = mock.describe_requests().splitlines()
+    left_out = len(lines) - _MOST_REQUESTS
+    return "\n".join(
+        [f"{left_out} earlier ones", *lines[-_MOST_REQUESTS:]] if left_out > 0 else lines
+    )
 
 
 def _marked(item: pytest.Item) -> dict[str, Any]:

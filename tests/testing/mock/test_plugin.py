@@ -147,7 +147,7 @@ def test_another(caesar_mock):
         failed=True,
     )
     _, _, shown = result.stdout.partition("Requests to caesar_mock")
-    assert "POST /compat/completions  'Hi'  200  rule greeting" in shown
+    assert "POST /compat/completions  'Hi'  200  rule 'greeting' (test_it.py:" in shown
     assert "unseen" not in shown
 
 
@@ -178,6 +178,90 @@ def test_both(caesar_mock, after):
     )
     for prompt in ("in the setup", "in the call", "shown once"):
         assert result.stdout.count(f"POST /compat/completions  '{prompt}'  200") == 1
+
+
+def test_mocks_of_other_fixtures_show_their_requests(run_suite):
+    result = run_suite(
+        """
+from caesar_server.testing import CaesarMockMixin
+
+import unittest
+
+@pytest.fixture
+def program(caesar_mock_server):
+    with caesar_mock_server.scope("") as mock:
+        yield mock
+
+@pytest.fixture(scope="class")
+def shared(caesar_mock_server):
+    with caesar_mock_server.scope("shared") as mock:
+        yield mock
+
+@pytest.fixture
+def renamed(caesar_mock):
+    return caesar_mock
+
+@pytest.fixture
+def broken(shared):
+    ask(shared, "of the class")
+    raise ValueError
+
+def test_of_a_program(program):
+    ask(program, "of a program")
+    assert False
+
+def test_of_a_class(broken):
+    pass
+
+def test_of_two(renamed, program):
+    ask(renamed, "of one"), ask(program, "of the other")
+    assert False
+
+def test_of_many(program):
+    for number in range(60):
+        ask(program, f"request {number}")
+    assert False
+
+class TestOfAnInstance(CaesarMockMixin, unittest.TestCase):
+    def test_it(self):
+        ask(self.caesar_mock, "of an instance")
+        assert False
+
+def test_without():
+    assert False
+""",
+        failed=True,
+    )
+    told = result.stdout
+    for prompt in ("a program", "the class", "one", "the other", "an instance"):
+        assert told.count(f"POST /compat/completions  'of {prompt}'  200") == 1
+    assert "Requests to shared" in told
+    assert ("'request 9'" in told, "'request 10'" in told) == (False, True)
+    assert "10 earlier ones" in told
+    assert told.count("Requests to ") == 6
+
+
+def test_a_server_of_its_own_shows_requests_only_if_it_got_some(run_suite):
+    conftest = """
+import pytest
+from caesar_server.testing import mock_server
+
+@pytest.fixture(scope="session")
+def caesar_mock_server():
+    with mock_server() as server:
+        yield server
+"""
+    code = """
+def test_other(caesar_mock):
+    assert False
+
+def test_asked(caesar_mock_server):
+    ask(caesar_mock_server, "the server")
+    assert False
+"""
+    told = run_suite(code, files={"conftest.py": conftest}, failed=True).stdout
+    assert told.count("Requests to caesar_mock_server") == 1
+    assert "POST /compat/completions  'the server'  200" in told
 
 
 def test_what_the_test_cannot_see_is_an_error_at_its_end(run_suite):
