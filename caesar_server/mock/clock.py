@@ -16,6 +16,16 @@ _LOOK_S = 0.005
 _LONGEST_LOOK_S = 0.25
 
 
+class Machine:
+    """The time that passes, also in a test that puts another one into its process.
+
+    Such tests want no wait to last for ever.  freezegun replaces the functions of ``time`` in that
+    module and in all others that have a name for them, but not within classes.
+    """
+
+    monotonic = staticmethod(time.monotonic)
+
+
 class MockClock:
     """Runs with the machine until it is stopped; then it moves only by :meth:`advance`.
 
@@ -60,14 +70,14 @@ class MockClock:
     def monotonic(self) -> float:
         """Return seconds from an arbitrary start; never goes back, also not by stop and go."""
         with self._lock:
-            return self._monotonic_s if self._stopped else time.monotonic() + self._monotonic_s
+            return self._monotonic_s if self._stopped else Machine.monotonic() + self._monotonic_s
 
     def stop(self) -> None:
         """Let it stand still.  Who waits goes on to wait, from now on for :meth:`advance`."""
         with self._changed:
             if not self._stopped:
                 self._time_s += time.time()
-                self._monotonic_s += time.monotonic()
+                self._monotonic_s += Machine.monotonic()
                 self._stopped = True
                 self._look()
 
@@ -76,7 +86,7 @@ class MockClock:
         with self._changed:
             if self._stopped:
                 self._time_s -= time.time()
-                self._monotonic_s -= time.monotonic()
+                self._monotonic_s -= Machine.monotonic()
                 self._stopped = False
                 self._look()
 
@@ -160,7 +170,7 @@ class MockClock:
                 raise TimeoutError(f"{len(self._pauses)} calls wait for the clock, not {count}")
 
     def _now(self) -> float:
-        return self._monotonic_s if self._stopped else time.monotonic() + self._monotonic_s
+        return self._monotonic_s if self._stopped else Machine.monotonic() + self._monotonic_s
 
     def _all_left(self) -> bool:
         return not self._stopped or all(self._left_s(pause) > 0 for pause in self._pauses)

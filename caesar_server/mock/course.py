@@ -9,13 +9,12 @@ chance could decide.
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from caesar_server.mock.clock import Pause
+from caesar_server.mock.clock import Machine, Pause
 
 if TYPE_CHECKING:
     from caesar_server.contract import Context
@@ -193,6 +192,6 @@ class Courses:
 
 def settle(course: Course, settled: Callable[[], bool], patience_s: float) -> None:
     """Block until ``settled`` says so, for so many real seconds at most."""
-    until = time.monotonic() + patience_s
-    while not settled() and time.monotonic() < until:
+    until = Machine.monotonic() + patience_s
+    while not settled() and Machine.monotonic() < until:
         course.wait_for_change(_LOOK_S)

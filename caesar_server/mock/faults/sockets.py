@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 
+from caesar_server.mock.clock import Machine
+
 if sys.platform != "win32":
     import fcntl
     import termios
@@ -64,8 +66,8 @@ def _wait_until_sent(connection: socket.socket) -> None:
     if sys.platform == "win32":
         return  # it does not tell
     waiting = struct.Struct("i")
-    until = time.monotonic() + _UNREAD_S
-    while time.monotonic() < until:
+    until = Machine.monotonic() + _UNREAD_S
+    while Machine.monotonic() < until:
         left = fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(waiting.size))
         if not waiting.unpack(left)[0]:
             return

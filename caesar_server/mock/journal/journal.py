@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from caesar_server.mock.clock import Machine
 from caesar_server.mock.journal.book import Limits, OpenBook, Totals
 from caesar_server.mock.journal.entry import Entry
 from caesar_server.mock.journal.explain import explain, explain_unused
@@ -86,7 +87,7 @@ class Journal:
         :param ended: whether only exchanges that are over count.
         :raises NotReachedError: if time is up; says what came instead.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = Machine.monotonic() + timeout_s
         met: dict[Recording, bool] = {}
         while True:
             with self._lock:
@@ -94,7 +95,7 @@ class Journal:
             found = _found(book.recordings(), wanted, met, ended=ended)
             if len(found) >= n:
                 return found
-            left_s = deadline - time.monotonic()
+            left_s = deadline - Machine.monotonic()
             if left_s <= 0:
                 expected = f"at least {n} " + ("finished " if ended else "")
                 raise NotReachedError(self.explain(wanted, expected, len(found)), found)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -305,6 +306,18 @@ def test_waiting_for_requests(caesar_mock, ask):
     assert entry.call.prompt == "later"
     with pytest.raises(AssertionError, match="sooner"):
         caesar_mock.wait_for(1, timeout_s=0, prompt="sooner")
+
+
+def test_a_test_that_lets_the_clock_of_its_process_stand(caesar_mock, ask, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    caesar_mock.on(prompt="slow").reply("a b", pacing={"first_chunk_s": 0.01, "tokens_per_s": 100})
+    caesar_mock.on(prompt="slow").fault("delay", delay_s=0.01)
+    assert ask(caesar_mock, "slow", stream=True, timeout=60) == "a b"
+    pool = ThreadPoolExecutor(1)
+    waiting = pool.submit(caesar_mock.wait_for, 2, timeout_s=0.01)
+    assert isinstance(waiting.exception(timeout=60), AssertionError)
+    pool.shutdown()
 
 
 def test_rules_are_shown_in_the_order_in_which_they_are_tried(caesar_mock):
