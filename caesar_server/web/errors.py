@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, current_app, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import WebsocketMismatch
 
@@ -40,6 +40,7 @@ _NO_FILES = "The server cannot store files now; try again in a moment"
 
 #: Paths below these speak OpenAI's error object, all others Caesar's error string.
 OPENAI_PREFIXES = ("/compat", "/v1")
+_OPENAI_PREFIX = OPENAI_PREFIXES[0]
 #: Paths below these know no 413 and no 415: Caesar's reference lists 400 for all that is wrong with
 #: a request.
 _CAESAR_PREFIXES = ("/research", "/agents")
@@ -75,9 +76,12 @@ def printable(text: str) -> str:
     return repr(text[:200])[1:-1]
 
 
-def render_error(info: ErrorInfo, *, started: bool = False) -> Response:
-    """Return the response for ``info`` in the envelope of the current path."""
-    if _speaks_openai(request.path):
+def render_error(info: ErrorInfo, *, started: bool = False, to_openai: bool = False) -> Response:
+    """Return the response for ``info`` in the envelope of the current path.
+
+    :param to_openai: in OpenAI's, whatever the path.
+    """
+    if to_openai or _speaks_openai(request.path):
         body: dict[str, Any] = error_object(info)
     else:
         body = {"error": info.message}
@@ -125,7 +129,9 @@ def _add_retry_headers(response: Response, info: ErrorInfo, started: bool) -> No
 
 def _render_http_exception(error: HTTPException) -> Response:
     """Translate what werkzeug and Flask raise by themselves: unknown paths, methods, sizes."""
-    response = render_error(_translated(error).info())
+    # OpenAI's clients show nothing of another object
+    to_openai = error.code == 404 and _lacks_prefix()
+    response = render_error(_translated(error).info(), to_openai=to_openai)
     if error.code is not None and error.code not in (404, 405, 413, 415):
         response.status_code = error.code
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
@@ -133,9 +139,18 @@ def _render_http_exception(error: HTTPException) -> Response:
     return response
 
 
+def _lacks_prefix() -> bool:
+    """Return whether the path is one of OpenAI's but for what its clients' base URL ends with."""
+    known = current_app.url_map.bind("")
+    return known.test(_OPENAI_PREFIX + request.path, request.method)
+
+
 def _translated(error: HTTPException) -> ServerError:
     where = f"{printable(request.method)} {printable(request.path)}"
     if error.code == 404:
+        if _lacks_prefix():
+            lacks = f"the base URL of an OpenAI client ends with {_OPENAI_PREFIX}"
+            return NotFoundError(f"Unknown path: {where}; {lacks}")
         if _speaks_openai(request.path):
             return NotFoundError(f"Unknown path: {where}")
         return NotFoundError("Resource not found")

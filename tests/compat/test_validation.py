@@ -580,6 +580,18 @@ def test_an_unknown_path_has_the_envelope_of_its_surface(client):
     assert client.get("/nothing").json == {"error": "Resource not found"}
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/completions"), ("POST", "/chat/completions"), ("GET", "/models/m")],
+)
+def test_a_client_without_the_prefix_is_told(client, method, path):
+    reply = client.open(path, method=method, json={"model": "m", "prompt": "p"})
+    said = f"Unknown path: {method} {path}; the base URL of an OpenAI client ends with /compat"
+    # in the envelope that such a client shows
+    assert (reply.status_code, reply.json["error"]["message"]) == (404, said)
+    assert client.delete(path).json == {"error": "Resource not found"}
+
+
 def test_a_trailing_slash_is_no_other_path(client):
     reply = client.post("/compat/completions/", json={"model": "m", "prompt": "p"})
     assert reply.status_code == 200
