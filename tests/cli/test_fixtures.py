@@ -18,7 +18,8 @@ def run(*args: str | Path) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "a.yaml").write_text("rules:\n  - {name: hi, reply: Hi}\n  - {reply: Ho}\n")
+    rules = ("{name: hi, when: {prompt: Hi}, reply: Hi}", "{when: {prompt: Ho}, reply: Ho}")
+    (tmp_path / "a.yaml").write_text("rules:\n  - " + "\n  - ".join(rules))
     (tmp_path / "b.json").write_text('{"Hello": "Hi"}')
     return tmp_path
 
@@ -32,7 +33,7 @@ def test_good_files(folder: Path) -> None:
 
 def test_a_file_counts_once_and_equal_names_are_told_apart(folder: Path) -> None:
     (folder / "sub").mkdir()
-    (folder / "sub" / "b.json").write_text('{"Hello": "Ho"}')
+    (folder / "sub" / "b.json").write_text('{"Hallo": "Ho"}')
     result = run("validate", folder / "b.json", folder, folder / "sub")
     assert (result.exit_code, result.stderr) == (0, "4 rules in 3 files\n")
 
@@ -48,6 +49,41 @@ def test_problems_with_their_places(folder: Path) -> None:
         "b.json:2:3: Hello.text: expected a string or a list, got 1",
     ]
     assert result.stderr == "3 problems\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("reply: a", "when: {prompt: Hi}, reply: b"),
+        ("when: {prompt: Hi}, replies: [a, b]", "when: {stream: true, prompt: Hi}, reply: c"),
+        ("fault: {kind: reset}", "when: {model: m}, fault: {kind: status, status: 500}"),
+    ],
+)
+def test_a_rule_that_is_never_used(folder: Path, first: str, second: str) -> None:
+    (folder / "a.yaml").write_text(f"rules:\n  - {{{first}}}\n  - {{{second}}}\n")
+    result = run("validate", folder / "a.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+    told, summary = result.stderr.splitlines()
+    assert told.startswith("a.yaml:3: never used: 'a.yaml:1' (a.yaml:2) is tried first")
+    assert summary == "2 rules in 1 file"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("times: 2, reply: a", "reply: b"),
+        ("skip: 1, reply: a", "reply: b"),
+        ("reply: a", "priority: 1, when: {prompt: Hi}, reply: b"),
+        ("reply: a", "times: 0, reply: b"),
+        ("reply: a", "fault: {kind: reset}"),
+        ("when: {prompt: Hi}, reply: a", "when: {prompt: Ho}, reply: b"),
+        ("when: {prompt: Hi, stream: true}, reply: a", "when: {prompt: Hi}, reply: b"),
+        ("fault: {kind: reset, probability: 0.5}", "fault: {kind: reset}"),
+    ],
+)
+def test_rules_that_leave_something_to_each_other(folder: Path, first: str, second: str) -> None:
+    (folder / "a.yaml").write_text(f"rules:\n  - {{{first}}}\n  - {{{second}}}\n")
+    assert run("validate", folder / "a.yaml").stderr == "2 rules in 1 file\n"
 
 
 def test_problems_as_json(folder: Path) -> None:

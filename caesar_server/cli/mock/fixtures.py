@@ -26,14 +26,20 @@ def validate(paths: tuple[Path, ...], as_json: bool) -> None:
     """Read fixture files as the mock does, and tell every problem.
 
     A problem is a line FILE:LINE:COLUMN: FIELD: MESSAGE.  The exit status is 1 if there are any.
+    Rules that can never be used, since another one is always tried first, are told on standard
+    error: they are no problem to the mock.
     """
     # takes a while to import
     from caesar_server.mock.files import FixturesError, Problem, load_fixtures
+    from caesar_server.mock.files.shadows import never_used
 
     problems: tuple[Problem, ...] = ()
     summary = ""
     try:
         loaded = load_fixtures(*paths)
+        for rule, taker in never_used(loaded.rules):
+            said = f"{taker.label} is tried first, and is for the same calls"
+            click.echo(f"{rule.source}: never used: {said}", err=True)
         summary = f"{_count(len(loaded.rules), 'rule')} in {_count(len(loaded.files), 'file')}"
     except FixturesError as error:
         problems = tuple(error.problems)
