@@ -12,7 +12,7 @@ from caesar_server.mock.calls import documented_path
 from caesar_server.mock.journal.masking import MASK, is_secret
 from caesar_server.mock.matching import expressions
 from caesar_server.mock.matching.differences import difference, told
-from caesar_server.mock.matching.matchers import Matcher, absent, exact, glob, predicate
+from caesar_server.mock.matching.matchers import Matcher, absent, cure, exact, glob, predicate
 from caesar_server.mock.model.call import Call
 from caesar_server.mock.model.rule import Condition
 from caesar_server.mock.native import path_pattern
@@ -109,7 +109,7 @@ def _checked(name: str, value: Any) -> Matcher:
     # True is an int to Python, and no attempt
     fits = isinstance(value, FIELDS[name]) and isinstance(value, bool) <= (name == "stream")
     if not fits or (isinstance(value, int) and name != "stream" and value < 1):
-        raise ConditionError((((name,), f"expected {_KINDS[name]}, got {value!r}"),))
+        raise ConditionError((((name,), f"expected {_KINDS[name]}, got {value!r}{cure(value)}"),))
     if isinstance(value, str) and name == "method":
         return exact(value.upper())
     if isinstance(value, str) and name == "path":
@@ -171,7 +171,7 @@ def _named(field: str, key: object, wanted: Any) -> Condition:
         raise ConditionError((((field,), f"expected names that are texts, got {key!r}"),))
     if field == "headers":
         if wanted is not None and not isinstance(wanted, (str, Matcher)):
-            problem = f"expected a text, a matcher or None, got {wanted!r}"
+            problem = f"expected a text, a matcher or None, got {wanted!r}{cure(wanted)}"
             raise ConditionError((((field, key), problem),))
         return _header(key, _matcher((field, key), wanted))
     matcher = _matcher((field, key), wanted)

@@ -144,6 +144,15 @@ def predicate(function: Callable[[Any], object], name: str = "") -> Matcher:
     return Matcher(f"predicate {shown}", lambda seen: bool(function(seen)))
 
 
+def cure(value: Any) -> str:
+    """Return how to ask for what is no plain value, as the end of a sentence; ``""`` if at all."""
+    if isinstance(value, re.Pattern):
+        return "; write regex(...)"
+    if value is absent or value is anything:
+        return f"; write {value.__name__}()"
+    return "; write predicate(...)" if callable(value) else ""
+
+
 def is_async(function: Any) -> bool:
     """Return whether a call of it gives what has to be awaited."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -194,8 +203,7 @@ def _check_json(value: Any) -> None:
         for item in value:
             _check_json(item)
     else:
-        cure = "; write predicate(...)" if callable(value) else ""
-        raise TypeError(f"exact: expected what JSON has, or a matcher, got {value!r}{cure}")
+        raise TypeError(f"exact: expected what JSON has, or a matcher, got {value!r}{cure(value)}")
 
 
 def _in_texts(found: Callable[[str], bool]) -> Callable[[Any], bool]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from caesar_server.mock.journal import Entry, EntryFilter
 from caesar_server.mock.matching import Matcher, conditions
+from caesar_server.mock.matching.asked import FIELDS
 from caesar_server.mock.model.call import Call
+from caesar_server.registry import nearest
 
 #: What an :class:`EntryFilter` knows of the answer.
 _OUTCOMES = frozenset(field.name for field in fields(EntryFilter)) - {"conditions"}
@@ -32,11 +34,20 @@ class Asked:
         return not _OUTCOMES.isdisjoint(self.wanted)
 
 
-def as_filter(asked: Asked) -> EntryFilter:
+def as_filter(asked: Asked, *arguments: str) -> EntryFilter:
     """Return the journal's filter for a question.
 
-    :raises TypeError: for a name that neither conditions nor outcomes have.
+    :param arguments: what else the method takes by name.
+    :raises TypeError: for a name that neither conditions nor outcomes have, or a number.
     """
+    known = (*FIELDS, *sorted(_OUTCOMES), *arguments)
+    for name in asked.wanted:
+        if name not in known:
+            raise TypeError(f"unknown condition {name!r}; {nearest(name, known)}")
+    given: Any  # tests are seldom checked for their types
+    for given in asked.predicates:
+        if isinstance(given, int) and "times" in arguments:
+            raise TypeError(f"predicate: expected a function, got {given}; write times={given}")
     outcomes = {name: value for name, value in asked.wanted.items() if name in _OUTCOMES}
     others = {name: value for name, value in asked.wanted.items() if name not in _OUTCOMES}
     return EntryFilter(conditions=conditions(*asked.predicates, **others), **outcomes)

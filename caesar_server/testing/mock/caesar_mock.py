@@ -244,7 +244,7 @@ class CaesarMock:
         self._assert(Asked(predicates, wanted), 0, "never")
 
     def _assert(self, asked: Asked, times: int | None, words: str) -> None:
-        wanted = as_filter(asked)
+        wanted = as_filter(asked, "times")
         if asked.looks_at_outcome and times != 0:
             with suppress(NotReachedError):  # told below, in other words
                 self.journal.wait_for(times or 1, _SETTLE_S, wanted)
@@ -272,7 +272,7 @@ class CaesarMock:
         :raises ValueError: if ``n`` is no whole number, or ``timeout_s`` no number, of 0 or more.
         """
         n, timeout_s = as_whole("n", n, 0), as_seconds("timeout_s", timeout_s)
-        asked = as_filter(Asked(predicates, wanted))
+        asked = as_filter(Asked(predicates, wanted), "n", "timeout_s", "finished")
         try:
             return self.journal.wait_for(n, timeout_s, asked, ended=finished)
         except NotReachedError as error:

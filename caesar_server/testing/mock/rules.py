@@ -135,7 +135,8 @@ class RuleBuilder:
         fields = {name: value for name, value in given.items() if value not in (None, ())}
         about_choices = {"finish_reason": finish_reason, "logprobs": logprobs}
         of_choice = {name: value for name, value in about_choices.items() if value is not None}
-        return self.replies(_whole(text, fields, of_choice))
+        whole = _whole(text, fields, of_choice)
+        return self._add(replies=(self._as_reply(whole),))
 
     def replies(self, *replies: ReplyLike) -> RuleBuilder:
         """Answer with these in turn; the last one stays.
@@ -146,6 +147,11 @@ class RuleBuilder:
         self._begun = True
         if not replies:
             raise ValueError("replies: expected at least one")
+        if len(replies) == 1 and isinstance(replies[0], (list, tuple)):
+            raise ValueError(
+                "replies: expected them one by one, got one list: write replies(*...); the texts "
+                "of several choices are for reply(...)"
+            )
         return self._add(replies=tuple(map(self._as_reply, replies)))
 
     def fail(self, status: int = 500, **fields: Any) -> RuleBuilder:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Callable
 
 import pytest
 
 from caesar_server.mock.model.reply import Reply
-from caesar_server.testing import CaesarMock, mock_server
+from caesar_server.testing import CaesarMock, absent, anything, mock_server
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,15 @@ from caesar_server.testing import CaesarMock, mock_server
             lambda mock: mock.on().reply("Hi", results=[{"title": "a"}]),
             r"results\[0\].url: is mi",
         ),
+        (lambda mock: mock.on().replies(["a", "b"]), "replies: expected them one by one, got one"),
+        (
+            lambda mock: mock.on(prompt=re.compile("a")),
+            r"got re.compile\('a'\); write regex\(...\)",
+        ),
+        (lambda mock: mock.on(query=str.isupper), r"isupper.*; write predicate\(...\)"),
+        (lambda mock: mock.on(model=absent), r"absent.*; write absent\(\)"),
+        (lambda mock: mock.on(headers={"a": anything}), r"anything.*; write anything\(\)"),
+        (lambda mock: mock.on(body={"a": re.compile("a")}), r"; write regex\(...\)"),
         (lambda mock: mock.on().fault("rest"), "fault: kind: unknown value 'rest'; did you mean"),
         (lambda mock: mock.on().fail(retry_after=1), "fault: retry_after: unknown field; did you"),
         (
@@ -63,6 +73,22 @@ def test_a_wrong_argument_is_named(caesar_mock, wrong: Callable[[CaesarMock], ob
     with pytest.raises(ValueError, match=told):
         wrong(caesar_mock)
     caesar_mock.reset()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda mock: mock.assert_requested(time=1), "'time'; did you mean 'times'?"),
+        (lambda mock: mock.assert_requested(2), "expected a function, got 2; write times=2"),
+        (lambda mock: mock.wait_for(1, timeout=5), "'timeout'; did you mean 'timeout_s'?"),
+        (lambda mock: mock.assert_not_requested(statuz=5), "'statuz'; did you mean 'status'?"),
+        (lambda mock: mock.assert_requested(promt="a"), "'promt'; did you mean 'prompt'?"),
+        (lambda mock: mock.assert_requested(colour=5), "unknown condition 'colour'; known: "),
+    ],
+)
+def test_a_wrong_name_is_told(caesar_mock, wrong: Callable[[CaesarMock], object], told: str):
+    with pytest.raises(TypeError, match=re.escape(told)):
+        wrong(caesar_mock)
 
 
 @pytest.mark.parametrize("function", [lambda: "Hi", lambda call, more: "Hi", Reply])
