@@ -123,6 +123,14 @@ def test_a_wrong_marker_is_an_error_of_the_test(run_suite, marker, words):
     assert words in run_suite(code, failed=True).stdout
 
 
+@pytest.mark.parametrize("asked", ["-p", "conftest"])
+def test_it_is_asked_for_by_its_name(run_suite, asked):
+    code = "def test_it(caesar_mock): assert ask(caesar_mock) == 'Hi'"
+    conftest = "" if asked == "-p" else 'pytest_plugins = ["caesar_mock"]'
+    arguments = ("-p", "caesar_mock") if asked == "-p" else ("-q",)
+    run_suite(code, *arguments, files={"conftest.py": conftest})
+
+
 def test_ids_are_the_same_in_each_run(run_suite):
     code = """
 def test_it(caesar_mock):
