@@ -66,8 +66,8 @@ def _line(entry: Entry) -> str:
     parts += [f"fault {kind} not reached" for kind in entry.missed]
     if entry.rule is not None:
         parts.append(f"rule {entry.rule.label}")
-    elif entry.decided and not entry.faults:
-        parts.append("no rule")
+    elif entry.decided and not entry.faults and call.prompt is not None:
+        parts.append("no rule")  # of the others, such as a list of models, none is asked
     parts.append(entry.ended or "goes on")
     return "  ".join(filter(None, parts))
 

@@ -10,7 +10,10 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import openai
 import pytest
@@ -396,6 +399,17 @@ def test_a_rule_is_called_by_where_it_was_written(caesar_mock, ask):
         ask(caesar_mock, "Hi")
     with pytest.raises(AssertionError, match=r"status by rule 'r2' \(test_"):
         caesar_mock.assert_requested(times=0)
+
+
+def test_only_what_rules_answer_lacks_one(caesar_mock, ask):
+    ask(caesar_mock, "Hi")
+    for path in ("models", "nowhere"):
+        with suppress(HTTPError):
+            urlopen(f"{caesar_mock.base_url}/compat/{path}", timeout=60).close()
+    with pytest.raises(HTTPError, match="415"):
+        urlopen(f"{caesar_mock.base_url}/compat/completions", b"Hi", timeout=60)
+    told = caesar_mock.describe_requests().splitlines()
+    assert ["no rule" in line for line in told] == [True, False, False, False]
 
 
 def test_a_fault_that_the_answer_does_not_reach_is_told(caesar_mock, ask):
