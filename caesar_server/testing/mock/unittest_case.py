@@ -20,6 +20,11 @@ class _MadeBy:
 
     def __get__(self, instance: object, owner: type) -> Any:
         method = self._method
+        if not issubclass(owner, TestCase):
+            raise AttributeError(
+                f"{owner.__name__} is no unittest.TestCase, whose {method}() makes it; a class of "
+                "pytest's takes the fixture caesar_mock"
+            )
         raise AttributeError(f"a {method} of your own begins with super().{method}()")
 
 

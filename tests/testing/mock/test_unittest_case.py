@@ -111,6 +111,16 @@ def test_a_set_up_that_forgets_the_mock_is_told_what_to_call():
     assert not hasattr(Forgetful("test_it"), "caesar_mock")
 
 
+def test_a_class_that_is_no_test_case_is_told_so():
+    class Plain(CaesarMockMixin):
+        __test__ = False
+
+    with pytest.raises(
+        AttributeError, match=r"Plain is no unittest.TestCase, whose setUp\(\) makes"
+    ):
+        Plain().caesar_mock.on()
+
+
 @pytest.mark.parametrize("case", [unittest.TestCase, unittest.IsolatedAsyncioTestCase])
 def test_the_wrong_order_of_bases_is_refused(case):
     with pytest.raises(TypeError, match="stands before TestCase among the bases of Late"):
