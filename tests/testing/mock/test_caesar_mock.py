@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import openai
 import pytest
@@ -321,6 +321,20 @@ def test_a_test_that_lets_the_clock_of_its_process_stand(caesar_mock, ask, monke
     waiting = pool.submit(caesar_mock.wait_for, 2, timeout_s=0.01)
     assert isinstance(waiting.exception(timeout=60), AssertionError)
     pool.shutdown()
+
+
+def test_a_test_that_counts_how_often_its_program_sleeps(caesar_mock, ask, monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    caesar_mock.on(prompt="slow").reply("a b", pacing={"first_chunk_s": 0.01, "tokens_per_s": 100})
+    caesar_mock.on(prompt="slow").fault("delay", delay_s=0.01)
+    assert ask(caesar_mock, "slow", stream=True) == "a b"
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    form = head + b"x" * 200_000 + b"\r\n--b--\r\n"
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    with urlopen(Request(f"{caesar_mock.base_url}/research/files", form, headers)) as answer:
+        assert json.load(answer)["size"] == 200_000
+    assert slept == []
 
 
 def test_rules_are_shown_in_the_order_in_which_they_are_tried(caesar_mock):
