@@ -55,12 +55,12 @@ def described_for_this_app(document: dict[str, Any]) -> dict[str, Any]:
             if field in properties:
                 properties[field] = {"type": "null"}
     del schemas["FileUpload"]["properties"]["collection_id"]
-    schemas["CompletionRequest"]["allOf"].append(
+    schemas["CompletionRequest"]["allOf"] = [
         {
             "if": {"required": ["best_of"], "properties": {"best_of": {"type": "integer"}}},
             "then": {"properties": {"n": {"maximum": 1}, "stream": {"enum": [False, None]}}},
         }
-    )
+    ]
     for item in own["paths"].values():
         for operation in item.values():
             if isinstance(operation, dict):

@@ -35,6 +35,8 @@ def _list(items: Json, **keywords: Any) -> Json:
 
 
 _TEXT: Json = {"type": "string"}
+# always null here; as OpenAI types it, for generators of clients know no type that is null alone
+_REFUSAL: Json = {"type": ["string", "null"], "description": "Null."}
 _LOGPROB: Json = {"type": "number", "maximum": 0, "description": "Natural logarithm."}
 _COUNT: Json = {"type": "integer", "minimum": 0}
 _INDEX: Json = {**_COUNT, "description": "Position of the prompt times `n`, plus 0 to `n` - 1."}
@@ -143,7 +145,7 @@ SCHEMAS: Mapping[str, Json] = {
                 top_logprobs=_list(ref("ChatToken")),
             )
         ),
-        refusal={"type": "null"},
+        refusal=_REFUSAL,
     ),
     "ChatCompletion": _object(
         "A whole answer to a chat.",
@@ -158,7 +160,7 @@ SCHEMAS: Mapping[str, Json] = {
                             "The answer.",
                             role={"type": "string", "const": "assistant"},
                             content=_TEXT,
-                            refusal={"type": "null"},
+                            refusal=_REFUSAL,
                         ),
                         reasoning_content={"type": "string", "description": "Thinking aloud."},
                     ),

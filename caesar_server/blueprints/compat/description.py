@@ -37,6 +37,14 @@ _TOP_LOGPROBS_NEED_LOGPROBS: Json = {
 }
 
 
+def _both(first: Json, second: Json) -> Json:
+    """Return two such rules as one, without ``allOf``.
+
+    With that, generators of clients take the fields beside it for those of a base class.
+    """
+    return {**first, "then": {**first["then"], **second}, "else": second}
+
+
 def _completion_chunk(text: str, reason: str | None) -> Json:
     choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": reason}
     return _chunk("text_completion", choice)
@@ -264,9 +272,7 @@ SURFACE = Surface(
         **answer_schemas.SCHEMAS,
     },
     keywords={
-        "CompletionRequest": {"allOf": [_STREAM_OPTIONS_NEED_STREAM]},
-        "ChatCompletionRequest": {
-            "allOf": [_STREAM_OPTIONS_NEED_STREAM, _TOP_LOGPROBS_NEED_LOGPROBS]
-        },
+        "CompletionRequest": _STREAM_OPTIONS_NEED_STREAM,
+        "ChatCompletionRequest": _both(_STREAM_OPTIONS_NEED_STREAM, _TOP_LOGPROBS_NEED_LOGPROBS),
     },
 )

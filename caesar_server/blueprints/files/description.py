@@ -56,8 +56,9 @@ _UPLOAD: Json = {
         "file": {
             "type": "string",
             "minLength": 1,
-            # of OpenAPI 3.1: bytes as they are
+            # of OpenAPI 3.1, and of 3.0, the only one that most generators of clients know
             "contentMediaType": "application/octet-stream",
+            "format": "binary",
             "description": "The file, in one part, not empty.",
             "examples": ["What we know.\n"],
         },
@@ -86,10 +87,12 @@ def _links(variable: str, *operations: str) -> Json:
     }
 
 
+_BYTES: Json = {"schema": {"type": "string", "format": "binary"}}
 _CONTENT: Mapping[str, Json] = {
     status: {
         "description": description,
-        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+        # the type is the file's; the first is for generators of clients, which know no wildcard
+        "content": {"application/octet-stream": _BYTES, "*/*": _BYTES},
     }
     for status, description in (("200", "All bytes."), ("206", "The range that was asked for."))
 }

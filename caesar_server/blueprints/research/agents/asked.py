@@ -10,15 +10,13 @@ from caesar_server.web.incoming import sole_values
 
 # The last two are what Python's clients make of a bool.
 _VALUES = {"true": True, "1": True, "True": True, "false": False, "0": False, "False": False}
-#: What such a parameter may be.
-FLAG_VALUES = tuple(_VALUES)
 _MAX_SHOWN = 60
 
 
 def asked_flag(name: str) -> bool:
     """Return a query parameter that is on or off; off if it is not there.
 
-    :raises ValidationFailedError: if it is none of :data:`FLAG_VALUES`, or is there twice.
+    :raises ValidationFailedError: if it is neither, or is there twice.
     """
     text = sole_values(request.args, name).get(name, "false")
     value = _VALUES.get(text)

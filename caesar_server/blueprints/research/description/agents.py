@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from caesar_server.blueprints.research.agents.asked import FLAG_VALUES
 from caesar_server.blueprints.research.description import chat
 from caesar_server.blueprints.research.description.objects import (
     STATUSES,
@@ -30,8 +29,7 @@ _NUMBER: Mapping[str, Json] = {"citation_index": {"type": "integer"}}
 
 
 def _flag(name: str, text: str) -> Mapping[str, Json]:
-    values = {"type": "string", "enum": list(FLAG_VALUES), "default": "false"}
-    return {name: {"description": text, "schema": values}}
+    return {name: {"description": text, "schema": {"type": "boolean", "default": False}}}
 
 
 SCHEMAS: Mapping[str, Any] = {
