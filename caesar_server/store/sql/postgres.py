@@ -62,7 +62,7 @@ class PostgresDatabase(Database):
     """A database of a PostgreSQL server, 12 or newer.
 
     Connections are sessions with settings of their own and one of them listens, so a pooler in
-    between must keep sessions together.
+    between must keep sessions; one that does not is refused.
 
     :param url: as libpq knows it; parameters that it leaves open come from libpq's own variables
         and files, the password too.
@@ -157,21 +157,28 @@ class PostgresDatabase(Database):
 
     def _engine(self, **options: Any) -> Engine:
         engine = create_engine(self._url, hide_parameters=True, **options)
-        connection_class = self._connection_class()
 
         def connect(dialect: Any, record: Any, args: Any, named: Any) -> psycopg.Connection[Any]:
-            return connection_class.connect(*args, **named)
+            return self._connect(*args, **named)
 
         event.listen(engine, "do_connect", connect)
         return engine
 
-    def _connection_class(self) -> type[psycopg.Connection[Any]]:
-        # with options of their own statements may take as long as these say
-        return psycopg.Connection if "options" in self._url.query else AnsweredConnection
+    def _connect(self, *args: Any, **named: Any) -> psycopg.Connection[Any]:
+        if "options" in self._url.query:
+            # statements may take as long as these say
+            return psycopg.Connection.connect(*args, **named)
+        connection = AnsweredConnection.connect(*args, **named)
+        try:
+            _begin_session(connection)
+        except psycopg.Error:
+            connection.close()
+            raise
+        return connection
 
     def _listen(self) -> psycopg.Connection[Any]:
         url = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
-        connection = self._connection_class().connect(url, autocommit=True, **self._arguments())
+        connection = self._connect(url, autocommit=True, **self._arguments())
         try:
             connection.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error:
@@ -182,25 +189,46 @@ class PostgresDatabase(Database):
     def _arguments(self) -> dict[str, Any]:
         """Return what libpq is told besides the URL, unless that says something else."""
         given = self._url.query
-        options = (
-            f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_S}s "
-            f"-c statement_timeout={STATEMENT_S}s"
-        )
         ours = {
             "connect_timeout": CONNECT_S,
             "application_name": "caesar-server",
-            "options": options,
             **_KEEPALIVE,
         }
         return {name: value for name, value in ours.items() if name not in given}
 
 
+def _begin_session(connection: psycopg.Connection[Any]) -> None:
+    """Set what holds for the session; not in ``options``, which PgBouncer refuses.
+
+    :raises psycopg.Error: if it is not a new one: a pooler then gives one to several connections,
+        whose settings, prepared statements and ``LISTEN`` would be lost or another's.
+    """
+    taken = connection.execute(f"SELECT current_setting('{_TAKEN}', true)", prepare=False)
+    # empty after a pooler has cleaned up behind the last one
+    if taken.fetchall() not in ([(None,)], [("",)]):
+        raise psycopg.errors.FeatureNotSupported("a new connection is somebody else's session")
+    connection.execute(
+        f"SELECT set_config('{_TAKEN}', 'yes', false), "
+        f"set_config('idle_in_transaction_session_timeout', '{IDLE_IN_TRANSACTION_S}s', false), "
+        f"set_config('statement_timeout', '{STATEMENT_S}s', false)",
+        prepare=False,
+    )
+    connection.commit()
+
+
+#: A variable of the session, by which it is known to be somebody's.
+_TAKEN = "caesar_server.taken"
 #: The server ends or refuses the connection: for a restart, or since its client was stopped within
 #: a transaction.  A connection that is cut has no code.
 _LOST = ("57P01", "57P02", "57P03", "57P05", "25P03", "08000", "08003", "08006")
 #: Deadlock, serialization, a lock not to be had in time.
 _BUSY = ("40P01", "40001", "55P03")
+_OF_A_POOLER = (
+    "let a pooler in between keep sessions (PgBouncer: pool_mode = session), or name the server"
+)
 _HINTS = {
+    # raised by _begin_session; a prepared statement that is not there, or there already
+    **dict.fromkeys(("0A000", "26000", "42P05"), _OF_A_POOLER),
     "42501": "give this user the right to, or name another one in the URL",
     "53100": "make room on the server's disk",
     "53300": "raise max_connections, or run fewer processes",
