@@ -7,8 +7,9 @@ import socket
 import struct
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,11 +17,14 @@ from sqlalchemy import make_url
 
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
-from caesar_server.store.base import StoreError
+from caesar_server.store.base import Job, StoreError
 from caesar_server.store.opening import open_store as open_store_of
 from caesar_server.store.opening import prepare_store
 from caesar_server.store.sql.postgres import PostgresDatabase
-from caesar_server.store.sql.revisions import revision_of
+from caesar_server.store.sql.revisions import revision_of, upgrade
+
+NewJob = Callable[..., Job]
+Open = Callable[..., Any]
 
 #: What PgBouncer takes of a client; anything else it refuses unless it was told to pass it over.
 POOLED = {
@@ -85,3 +89,17 @@ def test_a_pooler_that_mixes_sessions_is_refused_with_the_cure(postgres_url: str
             server.execute(f"ALTER DATABASE {database} SET caesar_server.taken = 'yes'")
         with pytest.raises(SettingsError, match=re.escape("(PgBouncer: pool_mode = session)")):
             open_store_of(Settings(store=url))
+
+
+def test_a_database_without_an_encoding_is_good_enough(
+    postgres_url: str, open_store: Open, new_job: NewJob
+) -> None:
+    # the default of a server that was made with LC_ALL=C
+    bare = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    with database_like(postgres_url, bare) as url:
+        database = PostgresDatabase(make_url(url))
+        upgrade(database)
+        store = open_store(database)
+        with closing(store):
+            store.create(new_job("job", model="Größe 漢字"))
+            assert store.job("job").model == "Größe 漢字"

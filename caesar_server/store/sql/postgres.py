@@ -192,6 +192,8 @@ class PostgresDatabase(Database):
         ours = {
             "connect_timeout": CONNECT_S,
             "application_name": "caesar-server",
+            # of a database whose own is SQL_ASCII, text would be bytes to the driver
+            "client_encoding": "utf8",
             **_KEEPALIVE,
         }
         return {name: value for name, value in ours.items() if name not in given}
