@@ -181,9 +181,19 @@ def listen(settings: Settings) -> socket.socket:
     :raises click.ClickException: if the address cannot be listened on.
     """
     host = settings.host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, settings.port), family=family, backlog=_BACKLOG)
+        found = socket.getaddrinfo(
+            host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        # of a name that has both, IPv4
+        family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        return socket.create_server(
+            address,
+            family=family,
+            backlog=_BACKLOG,
+            # Python's own default is IPv6 alone: a container's check asks 127.0.0.1
+            dualstack_ipv6=address[0] == "::" and socket.has_dualstack_ipv6(),
+        )
     except OSError as error:
         raise click.ClickException(_why_not(settings, error)) from error
 

@@ -8,11 +8,13 @@ import signal
 import socket
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +22,7 @@ from click.testing import CliRunner
 from caesar_server.cli import main
 from caesar_server.cli.gunicorn_options import bind_address, gunicorn_options
 from caesar_server.cli.plugins.apart import wrong_options_apart
+from caesar_server.cli.serve import listen
 from caesar_server.cli.startup import read_settings
 from caesar_server.settings import Settings
 
@@ -253,6 +256,26 @@ def test_port_that_was_just_in_use_can_be_taken_again(start, free_port) -> None:
     answer(server.url)
     server.stop()
     assert answer(start(*serve).url) == "Hello"
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too(start) -> None:
+    server = start(*SERVE, "--host", "::", "--insecure")
+    port = urllib.parse.urlsplit(server.url).port
+    for address in ("[::1]", "127.0.0.1"):
+        assert answer(f"http://{address}:{port}") == "Hello"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_a_name_that_has_no_address_of_ipv4_is_listened_on(monkeypatch) -> None:
+    real = socket.getaddrinfo
+
+    def looked_up(host: str, *rest: Any, **named: Any) -> Any:
+        return real("::1" if host == "six.example" else host, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    with listen(Settings(host="six.example", port=0)) as listener:
+        assert listener.getsockname()[0] == "::1"
 
 
 def test_name_that_cannot_be_listened_on_is_told(start) -> None:
