@@ -89,6 +89,16 @@ def test_no_other_page_may(serve_app, origin):
     assert "Origin" in served.client.get("/healthz").vary
 
 
+def test_a_listed_page_may_read_which_job_a_stream_is_of(serve_app):
+    served = serve_app(cors_origins=(PAGE,))
+    response = served.client.post(
+        "/agents/research?stream=true", json={"query": "Why?"}, headers={"Origin": PAGE}
+    )
+    assert response.headers["Content-Location"].startswith("/agents/research/")
+    assert "content-location" in response.headers["Access-Control-Expose-Headers"]
+    assert response.data
+
+
 def test_a_star_lets_every_page_read(serve_app):
     served = serve_app(cors_origins=("*",))
     for response in (
@@ -120,6 +130,7 @@ def test_a_page_may_read_why_it_was_refused(serve_app, key_maker):
     sent = {name.lower() for response in refused.values() for name, _ in response.headers}
     native = {name for name in exposed if name.endswith(("-jobs", "-loops", "-disposition"))}
     native |= {"x-ratelimit-remaining", "accept-ranges", "content-range", "etag"}
+    native |= {"content-location", "x-caesar-upstream"}
     assert exposed - native <= sent | {"x-should-retry"}
 
 

@@ -30,6 +30,9 @@ EXPOSED_HEADERS = (
     "x-ratelimit-remaining-loops",
     "x-ratelimit-reset-loops",
     "api-version",
+    # which job a stream is of, and which server was asked
+    "content-location",
+    "x-caesar-upstream",
     "content-disposition",
     # downloads of a part, or of what is not known yet
     "accept-ranges",
