@@ -205,6 +205,9 @@ def test_the_container_runs_and_its_health_is_told_and_it_writes_to_its_volume_o
 
     with serve(start, image.cwd(), image.environment()):
         assert image.run(*image.commands["HEALTHCHECK"]).returncode == 0
+        # Docker gives a container the proxy of its user, which knows nothing of the container
+        monkeypatch.setitem(image.variables, "http_proxy", "http://127.0.0.1:9")
+        assert image.run(*image.commands["HEALTHCHECK"]).returncode == 0
     assert image.run(*image.commands["HEALTHCHECK"]).returncode != 0
     logs = {path for path in image.files() if path.name.startswith("server-")}
     assert {path: at for path, at in image.files().items() if path not in logs} == before
