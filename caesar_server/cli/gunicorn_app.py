@@ -14,7 +14,7 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 
 from caesar_server.app import create_app
-from caesar_server.cli.gunicorn_options import gunicorn_options
+from caesar_server.cli.gunicorn_options import bind_address, gunicorn_options
 from caesar_server.cli.plugins.reload import GRACE_S, watch_sources
 from caesar_server.cli.workers.master import Master
 from caesar_server.errors import SettingsError
@@ -45,14 +45,15 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
     def __init__(
         self,
         settings: Settings,
-        listener: socket.socket,
+        listener: socket.socket | None,
         read_again: Callable[[], Settings],
         *,
         watch: bool = False,
         mock: Scopes | None = None,
         ready: Callable[[Any], None] | None = None,
     ) -> None:
-        """:param listener: a listening socket, which gunicorn takes over.
+        """:param listener: a listening socket, which gunicorn takes over; None if systemd has
+            passed some, which gunicorn finds.
 
         :param read_again: returns the settings as they are now, or raises ``SettingsError``.
         :param watch: start a new worker when the source of a plugin changes.
@@ -66,7 +67,10 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         self._read_again = read_again
         # shared with all workers, those too that are forked later
         self._keys_required = Latch()
-        self._address = f"fd://{listener.detach()}"
+        if listener is None:
+            self._address = bind_address(settings)  # not listened on
+        else:
+            self._address = f"fd://{listener.detach()}"
         super().__init__()
 
     def load_config(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from caesar_server.cli.startup import (
 from caesar_server.cli.workers import worker_base
 from caesar_server.errors import BackendLoadError, SettingsError
 from caesar_server.registry import Registry, extra_candidates
-from caesar_server.settings import LoadedSettings, Settings
+from caesar_server.settings import LoadedSettings, Settings, passed_sockets
 from caesar_server.store.opening import prepare_store
 from caesar_server.web.observing.logs import configure_logging
 
@@ -53,13 +54,15 @@ def serve(config: Path | None, reload: bool, **flags: object) -> None:
         # Not on SIGHUP: what is imported here may be older than what new workers will import.
         _check_options(registry, loaded)
     _prepare_store(loaded)
-    listener = listen(settings)
-    url = url_of(listener)
+    passed = passed_sockets()
+    listener = None if passed else listen(settings)
+    urls = _urls_of(passed) if listener is None else [url_of(listener)]
     configure_logging(settings)
     wrong = [] if reload else _wrong_options(loaded)
     for sentence in (*loaded.warnings, *unwise, *wrong):
         announce(settings, sentence, warning=True)
-    announce(settings, f"Serving on {url} (default backend: {registry.default})")
+    places = " and ".join(urls)
+    announce(settings, f"Serving on {places} (default backend: {registry.default})")
 
     def read_again() -> Settings:
         # multiprocessing is not for the start to wait for
@@ -212,14 +215,29 @@ def _why_not(settings: Settings, error: OSError) -> str:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL of a listening socket."""
-    host, port = listener.getsockname()[:2]
+    """Return the URL of a listening socket, or the path of a Unix socket."""
+    name = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host, port = name[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _urls_of(passed: Iterable[int]) -> list[str]:
+    """Return the URLs of sockets that somebody else has made.
+
+    :param passed: their descriptors, which stay as they are.
+    """
+    urls = []
+    for descriptor in passed:
+        with socket.socket(fileno=os.dup(descriptor)) as listener:
+            urls.append(url_of(listener))
+    return urls
 
 
 def _run(
     settings: Settings,
-    listener: socket.socket,
+    listener: socket.socket | None,
     read_again: Callable[[], Settings],
     reload: bool,
 ) -> None:

@@ -26,6 +26,7 @@ from caesar_server.settings.sources import (
     LoadedSettings,
     environment_name,
     load_settings,
+    passed_sockets,
     set_variable,
 )
 from caesar_server.settings.urls import has_password, without_password
@@ -48,6 +49,7 @@ __all__ = [
     "is_of_mock",
     "is_table",
     "load_settings",
+    "passed_sockets",
     "set_variable",
     "setting_fields",
     "settings_reference",

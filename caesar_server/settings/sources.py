@@ -145,6 +145,16 @@ def set_variable(name: str, value: str) -> None:
     os.environ[name] = value
 
 
+def passed_sockets() -> range:
+    """Return the descriptors of the listening sockets that systemd has passed to this process.
+
+    That is socket activation: a ``.socket`` unit listens before there is a server.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return range(0)
+    return range(3, 3 + int(os.environ.get("LISTEN_FDS", "0")))
+
+
 def _file_source(config: Path | None, named: str | None, problems: list[str]) -> _Source:
     """Read the settings file, if there is one."""
     chosen = config or (Path(named) if named else None)

@@ -278,6 +278,51 @@ def test_a_name_that_has_no_address_of_ipv4_is_listened_on(monkeypatch) -> None:
         assert listener.getsockname()[0] == "::1"
 
 
+#: What systemd does for a ``.socket`` unit: listen, pass the socket as descriptor 3, begin.
+ACTIVATE = """
+import os, socket, sys
+kind, address, *command = sys.argv[1:]
+if kind == "unix":
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+else:
+    listener = socket.create_server(("127.0.0.1", int(address)))
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ["LISTEN_FDS"], os.environ["LISTEN_PID"] = "1", str(os.getpid())
+os.execv(sys.executable, [sys.executable, "-m", *command])
+"""
+
+
+def test_a_socket_that_systemd_listens_on_is_served_in_place_of_host_and_port(
+    start, folder, free_port
+) -> None:
+    (folder / "activate.py").write_text(ACTIVATE)
+    port = str(free_port())
+    server = start("activate", "tcp", port, SERVE[0], "serve", "--port", port, *SERVE[4:])
+    assert answer(server.url) == "Hello"
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"Worker exiting")
+    assert answer(f"http://127.0.0.1:{port}") == "Hello"
+    assert f"Serving on http://127.0.0.1:{port} (" in server.log
+    assert server.stop() == 0
+
+
+def test_a_unix_socket_of_systemd_is_served_too_and_stays(start, folder) -> None:
+    (folder / "activate.py").write_text(ACTIVATE)
+    path = folder / "run.sock"
+    server = start("activate", "unix", str(path), *SERVE)
+    server.wait_for("Booting worker")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
+    assert f"Serving on unix:{path} (" in server.log
+    assert server.stop() == 0
+    assert path.exists()  # it is systemd's
+
+
 def test_name_that_cannot_be_listened_on_is_told(start) -> None:
     server = start(*SERVE, "--host", "no-such-host.invalid", "--insecure")
     assert server.wait() == 1
