@@ -39,10 +39,11 @@ The settings file is ``{DEFAULT_FILE}`` in the current directory, unless ``--con
    [backends.mock]
    fixtures = "answers.json"
 
-An empty environment variable counts as not set; the items of a list are separated by commas.  A
+An empty environment variable counts as not set, and a line break at the end of one, as that of a
+Secret made from a file, as absent; the items of a list are separated by commas.  A
 double underscore steps into a table: ``CAESAR_SERVER_BACKENDS__MOCK__FIXTURES`` is ``fixtures`` in
-``[backends.mock]``.  Where a service is called ``caesar-server``, Kubernetes sets variables of its
-own that begin with ``CAESAR_SERVER_``: set ``enableServiceLinks: false`` there.
+``[backends.mock]``.  What Kubernetes sets where a service is called ``caesar-server``, such as
+``CAESAR_SERVER_PORT=tcp://10.0.0.1:8000``, is passed over.
 
 ``caesar-server backends NAME`` prints the options of a backend, which stand in ``[backends.NAME]``.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ def load_settings(
     :raises SettingsError: with every problem found, each with the place of the bad value; values of
         secrets are not quoted.
     """
-    variables = os.environ if environ is None else environ
+    variables = _own_variables(os.environ if environ is None else environ)
     problems: list[str] = []
     sources = (
         _file_source(config, variables.get(CONFIG_VARIABLE), problems),
@@ -179,14 +180,42 @@ def _file_source(config: Path | None, named: str | None, problems: list[str]) ->
     return _Source(tree, dict.fromkeys(_leaves(tree), f"file {path}"))
 
 
+#: What Kubernetes tells every pod of services, here of those called ``caesar-server`` and more.
+_OF_A_SERVICE = re.compile(
+    rf"{ENVIRONMENT_PREFIX}(\w+_)?"
+    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
+)
+_PLACE_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://.+")
+
+
+def _own_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are meant for us, without the line break of a file's last line."""
+    return {
+        name: value.rstrip("\r\n") or value
+        for name, value in environ.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and not _is_of_a_service(name, value)
+    }
+
+
+def _is_of_a_service(name: str, value: str) -> bool:
+    if "__" in name:  # into a table, perhaps to an option of such a name
+        return False
+    if name.endswith("_PORT") and _PLACE_OF_A_SERVICE.fullmatch(value):
+        return True
+    return _OF_A_SERVICE.fullmatch(name) is not None
+
+
 def _environment_source(environ: Mapping[str, str], problems: list[str]) -> _Source:
-    """Pick the variables that are ours; those of unknown name are a problem each."""
+    """Read the variables; those of unknown name are a problem each.
+
+    :param environ: those that are meant for us.
+    """
     known = {environment_name(name): name for name in setting_fields()}
     tree: Mapping[str, Any] = {}
     origins: dict[str, str] = {}
     for variable in sorted(environ):
         value = environ[variable]
-        if not variable.startswith(ENVIRONMENT_PREFIX) or not value or variable == CONFIG_VARIABLE:
+        if not value or variable == CONFIG_VARIABLE:
             continue
         first, *parts = variable.split("__")
         if first not in known:

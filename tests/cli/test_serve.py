@@ -278,6 +278,12 @@ def test_a_name_that_has_no_address_of_ipv4_is_listened_on(monkeypatch) -> None:
         assert listener.getsockname()[0] == "::1"
 
 
+def test_a_service_of_kubernetes_may_have_the_servers_name(start) -> None:
+    place = "tcp://10.96.12.7:8000"
+    service = {"CAESAR_SERVER_PORT": place, "CAESAR_SERVER_SERVICE_HOST": "10.96.12.7"}
+    assert answer(start(*SERVE, **service).url) == "Hello"
+
+
 #: What systemd does for a ``.socket`` unit: listen, pass the socket as descriptor 3, begin.
 ACTIVATE = """
 import os, socket, sys

@@ -104,11 +104,38 @@ def test_process_environment_is_read_unless_another_is_given(monkeypatch) -> Non
         ("allowed_backends", "echo, mock", ("echo", "mock")),
         ("host", "", "127.0.0.1"),
         ("port", "", 8000),
+        # as a Secret that was made from a file has it, and a file of variables from Windows
+        ("default_backend", "echo\n", "echo"),
+        ("port", "9000\r\n", 9000),
+        ("api_keys", "0123456789abcdef\n", ("0123456789abcdef",)),
     ],
 )
 def test_variable_is_read_as_the_type_of_its_setting(name, text, value) -> None:
     settings = load(environ={f"CAESAR_SERVER_{name.upper()}": text}).settings
     assert getattr(settings, name) == value
+
+
+@pytest.mark.parametrize("name", ["CAESAR_SERVER", "CAESAR_SERVER_METRICS"])
+def test_what_kubernetes_says_of_a_service_of_that_name_is_passed_over(name: str) -> None:
+    place = "tcp://10.96.12.7:8000"
+    environ = {
+        f"{name}_SERVICE_HOST": "10.96.12.7",
+        f"{name}_SERVICE_PORT": "8000",
+        f"{name}_SERVICE_PORT_HTTP_2": "8000",
+        f"{name}_PORT": place,
+        f"{name}_PORT_8000_TCP": place,
+        f"{name}_PORT_8000_TCP_PROTO": "tcp",
+        f"{name}_PORT_8000_TCP_PORT": "8000",
+        f"{name}_PORT_8000_TCP_ADDR": "10.96.12.7",
+        f"{name}_PORT_9000_UDP": "udp://10.96.12.7:9000",
+    }
+    assert load(environ=environ).settings == load().settings
+    assert load(environ={**environ, "CAESAR_SERVER_PORT": "9000"}).settings.port == 9000
+
+
+def test_options_of_backends_may_be_called_as_what_kubernetes_says() -> None:
+    loaded = load(environ={"CAESAR_SERVER_BACKENDS__ECHO__SERVICE_HOST": "10.0.0.1"})
+    assert loaded.settings.backends == {"echo": {"service_host": "10.0.0.1"}}
 
 
 def test_tables_of_the_file(folder) -> None:
@@ -215,6 +242,8 @@ def test_unreadable_file_is_named_with_the_reason(folder, content, words) -> Non
             "unknown_model: expected one of default, reject, got 'refuse'",
         ),
         ({"environ": {"CAESAR_SERVER_PORT__X": "1"}}, "environment CAESAR_SERVER_PORT__X: port: "),
+        ({"environ": {"CAESAR_SERVER_PORT": "10.0.0.1:80"}}, "port: expected integer"),
+        ({"environ": {"CAESAR_SERVER_PORT_NUMBER": "80"}}, "CAESAR_SERVER_PORT_NUMBER: unknown"),
         ({"file": "allowed_hosts = [1]"}, "FILE: allowed_hosts: expected list of strings"),
         ({"file": 'models = "gpt"'}, "FILE: models: expected a table"),
         ({"file": '[models.m]\nmodel = "x"'}, "FILE: models.m.backend: required and missing"),
