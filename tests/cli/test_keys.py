@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,6 +47,19 @@ def test_a_key_is_printed_once_and_only_its_hash_is_kept(run, path) -> None:
         assert key.id in told.stdout
         assert secret not in told.output
         assert key.sha256 not in told.output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_key_that_cannot_be_written_out_is_not_made(run, path, flags) -> None:
+    run("keys", "create")
+    command = [sys.executable, "-m", "caesar_server", "keys", "create", *flags]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "the key cannot be written out, and is not made: No space left" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(stored(path)) == 1
 
 
 def test_everything_about_a_key_can_be_said(run, path) -> None:

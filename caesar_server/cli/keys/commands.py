@@ -111,19 +111,27 @@ def create(
         "created_at": now,
         "expires_at": None if expires is None else _expiry(expires, now),
     }
-    made: list[Key] = []
+
+    def show(key: Key) -> None:
+        if as_json:
+            print_json({"key": secret, "file": str(path), **_as_json(key)})
+            return
+        # the key alone on stdout, for scripts
+        click.echo(f"Key {key.id} of {account}, in {path}; it is shown only now:", err=True)
+        click.echo(secret)
 
     def add(known: Keys) -> Keys:
-        made.append(Key(id=generate_id(key.id for key in known), **fields))
-        return (*known, made[0])
+        key = Key(id=generate_id(key.id for key in known), **fields)
+        try:
+            # Before it is kept: with a full disk, say, it would be valid and nobody would have it.
+            show(key)
+        except OSError as error:
+            raise click.ClickException(
+                f"the key cannot be written out, and is not made: {error.strerror}"
+            ) from error
+        return (*known, key)
 
     edit_key_file(path, add)
-    if as_json:
-        print_json({"key": secret, "file": str(path), **_as_json(made[0])})
-        return
-    # the key alone on stdout, for scripts
-    click.echo(f"Key {made[0].id} of {account}, in {path}; it is shown only now:", err=True)
-    click.echo(secret)
 
 
 @keys.command("list")
