@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
@@ -299,7 +300,8 @@ def _path(kind: type[Any], value: Any) -> Path:
     """Return a path, the one type here that msgspec does not know."""
     if kind is not Path or not isinstance(value, str) or not value:
         raise ValueError
-    return Path(value)
+    # ``~/models`` in a file of settings is as good as in a shell
+    return Path(os.path.expanduser(value))  # noqa: PTH111  # which leaves what it does not know
 
 
 def _convert_items(

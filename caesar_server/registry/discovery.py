@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -96,7 +97,9 @@ def _extra_candidate(spec: str) -> Candidate:
     :raises ValueError: with a sentence.
     """
     if match := _FILE.fullmatch(spec):
-        path, cls = Path(match["path"]).absolute(), match["cls"]
+        # shells know no ``~`` behind ``NAME=``, nor does a file of settings
+        path = Path(os.path.expanduser(match["path"])).absolute()  # noqa: PTH111
+        cls = match["cls"]
         name = match["name"] or (_name_of(cls) if cls else _name_of_file(path))
         module_name_of(path)  # refuses what could not be imported
         load: Callable[[], object] = lambda: load_class(path, cls)  # noqa: E731

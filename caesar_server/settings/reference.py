@@ -42,7 +42,8 @@ The settings file is ``{DEFAULT_FILE}`` in the current directory, unless ``--con
 An empty environment variable counts as not set, and a line break at the end of one, as that of a
 Secret made from a file, as absent; the items of a list are separated by commas.  A
 double underscore steps into a table: ``CAESAR_SERVER_BACKENDS__MOCK__FIXTURES`` is ``fixtures`` in
-``[backends.mock]``.  What Kubernetes sets where a service is called ``caesar-server``, such as
+``[backends.mock]``.  A path may begin with ``~``, the home of the user who runs the server.  What
+Kubernetes sets where a service is called ``caesar-server``, such as
 ``CAESAR_SERVER_PORT=tcp://10.0.0.1:8000``, is passed over.
 
 ``caesar-server backends NAME`` prints the options of a backend, which stand in ``[backends.NAME]``.

@@ -95,6 +95,12 @@ def load_settings(
         for one in reversed(found)
     ]
     settings, tree, origins = _combined((*plugins, *sources), problems)
+    settings = replace(
+        settings,
+        keys_file=_at_home(settings.keys_file),
+        store=_at_home(settings.store),
+        files=_at_home(settings.files),
+    )
     if settings.keys_file is None:
         settings = replace(settings, keys_file=_default_keys_file())
     if settings.store in (None, "sqlite"):
@@ -136,6 +142,14 @@ def _default_store() -> str:
     """Return the database file of the user who runs this; memory for a user without a home."""
     path = platformdirs.user_state_path("caesar-server") / "jobs.sqlite3"
     return f"sqlite:///{path}" if path.is_absolute() else "memory"
+
+
+def _at_home(place: str | None) -> str | None:
+    """Return a path or URL of a file with the user's home in place of ``~``, as shells write it."""
+    if place is None:
+        return None
+    scheme, path = ("sqlite:///", place[10:]) if place.startswith("sqlite:///") else ("", place)
+    return scheme + os.path.expanduser(path)  # noqa: PTH111  # which leaves URLs as they are
 
 
 def set_variable(name: str, value: str) -> None:

@@ -62,6 +62,13 @@ def test_a_key_that_cannot_be_written_out_is_not_made(run, path, flags) -> None:
     assert len(stored(path)) == 1
 
 
+def test_the_file_may_be_in_the_users_home(run, folder, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    (folder / "caesar-server.toml").write_text('keys_file = "~/keys.json"\n')
+    assert run("keys", "create").exit_code == 0
+    assert len(stored(folder / "home" / "keys.json")) == 1
+
+
 def test_everything_about_a_key_can_be_said(run, path) -> None:
     flags = {
         "--account": "acme",

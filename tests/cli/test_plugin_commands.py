@@ -203,3 +203,13 @@ def test_importing_the_command_line_looks_for_no_plugin(install, folder: Path) -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_file_may_be_in_the_users_home(run, folder, monkeypatch) -> None:
+    # no shell makes a path of the tilde behind NAME=
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir("/")
+    (folder / "caesar-server.toml").write_text('extra_backends = ["greet=~/hello.py:HelloBackend"]')
+    result = run("backends", "greet", "--config", str(folder / "caesar-server.toml"))
+    assert result.exit_code == 0, result.output
+    assert "greeting" in result.stdout

@@ -266,6 +266,13 @@ def test_a_path_is_one() -> None:
     assert [field.type_name for field in option_fields(Paths)] == ["path", "list of paths"]
 
 
+def test_a_path_may_begin_with_the_users_home(monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    parsed = parse_options(Paths, {"folder": "~/models", "more": ["~", "a/~", "~nobody-here/x"]})
+    assert parsed.folder == Path("/home/me/models")
+    assert parsed.more == (Path("/home/me"), Path("a/~"), Path("~nobody-here/x"))
+
+
 @pytest.mark.parametrize("value", ["", 3, None, ["a"]])
 def test_what_is_no_path_is_refused(value: object) -> None:
     with pytest.raises(OptionsError, match="folder: expected path, got"):

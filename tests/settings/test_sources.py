@@ -81,6 +81,23 @@ def test_a_file_of_keys_that_is_named_is_the_one(folder) -> None:
     assert load(environ={"CAESAR_SERVER_KEYS_FILE": "k.json"}).settings.keys_file == "k.json"
 
 
+def test_a_tilde_is_the_users_home_wherever_it_is_written(folder, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    settings = load(
+        'keys_file = "~/keys.json"',
+        {"CAESAR_SERVER_STORE": "sqlite:///~/state/jobs.sqlite3"},
+        {"files": "~/uploads"},
+    ).settings
+    assert settings.keys_file == "/home/me/keys.json"
+    assert settings.store == "sqlite:////home/me/state/jobs.sqlite3"
+    assert settings.files == "/home/me/uploads"
+
+
+@pytest.mark.parametrize("files", ["s3://bucket/~", "a/~", "~nobody-of-this-name/files"])
+def test_any_other_tilde_is_a_name(files: str) -> None:
+    assert load(cli={"files": files}).settings.files == files
+
+
 def test_a_user_without_a_home_has_no_file_of_keys(monkeypatch) -> None:
     monkeypatch.setattr("platformdirs.user_config_path", lambda _: Path("~/.config"))
     assert load_settings(environ={}).settings.keys_file is None
