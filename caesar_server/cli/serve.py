@@ -23,6 +23,7 @@ from caesar_server.cli.startup import (
     write_log,
 )
 from caesar_server.cli.workers import worker_base
+from caesar_server.cli.workers.listening import listening, url_of
 from caesar_server.errors import BackendLoadError, SettingsError
 from caesar_server.registry import Registry, extra_candidates
 from caesar_server.settings import LoadedSettings, Settings, passed_sockets
@@ -183,20 +184,8 @@ def listen(settings: Settings) -> socket.socket:
 
     :raises click.ClickException: if the address cannot be listened on.
     """
-    host = settings.host.strip("[]")
     try:
-        found = socket.getaddrinfo(
-            host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        # of a name that has both, IPv4
-        family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-        return socket.create_server(
-            address,
-            family=family,
-            backlog=_BACKLOG,
-            # Python's own default is IPv6 alone: a container's check asks 127.0.0.1
-            dualstack_ipv6=address[0] == "::" and socket.has_dualstack_ipv6(),
-        )
+        return listening(settings.host, settings.port, _BACKLOG)
     except OSError as error:
         raise click.ClickException(_why_not(settings, error)) from error
 
@@ -212,15 +201,6 @@ def _why_not(settings: Settings, error: OSError) -> str:
     # socket.create_server appends the address that the sentence names already
     reason = (error.strerror or str(error)).partition(" (while")[0]
     return f"cannot listen on port {settings.port} of {settings.host}: {reason}"
-
-
-def url_of(listener: socket.socket) -> str:
-    """Return the URL of a listening socket, or the path of a Unix socket."""
-    name = listener.getsockname()
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{name}"
-    host, port = name[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _urls_of(passed: Iterable[int]) -> list[str]:

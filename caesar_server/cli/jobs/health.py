@@ -12,19 +12,22 @@ import click
 from flask import Flask
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
+from caesar_server.cli.workers.listening import listening, url_of
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 _PATHS = ("/healthz", "/health", "/readyz", "/metrics")
-_HOST = "127.0.0.1"
+_BACKLOG = 128
 
 
 @contextmanager
-def serving_health(app: Flask, port: int | None) -> Iterator[str | None]:
-    """Answer the operator's questions on a port of the loopback address in a ``with`` block.
+def serving_health(app: Flask, host: str, port: int | None) -> Iterator[str | None]:
+    """Answer the operator's questions in a ``with`` block.
 
     Nothing else of ``app`` can be reached: a worker takes no requests.
 
+    :param host: the address to listen on.
     :param port: 0 takes a free one; None serves nothing.
     :return: the address, or None.
     :raises click.ClickException: if the port cannot be listened on.
@@ -32,17 +35,17 @@ def serving_health(app: Flask, port: int | None) -> Iterator[str | None]:
     if port is None:
         yield None
         return
-    with _listening(port) as listener:
-        own_port = listener.getsockname()[1]
+    with _listening(host, port) as listener:
+        own_host, own_port = listener.getsockname()[:2]
         server = ThreadedWSGIServer(
-            _HOST, own_port, OnlyHealth(app), _QuietHandler, fd=listener.fileno()
+            own_host, own_port, OnlyHealth(app), _QuietHandler, fd=listener.fileno()
         )
         thread = threading.Thread(
             target=server.serve_forever, args=(0.1,), name="caesar-health", daemon=True
         )
         thread.start()
         try:
-            yield f"http://{_HOST}:{own_port}"
+            yield url_of(listener)
         finally:
             server.shutdown()
             thread.join()
@@ -50,13 +53,13 @@ def serving_health(app: Flask, port: int | None) -> Iterator[str | None]:
 
 
 @contextmanager
-def _listening(port: int) -> Iterator[socket.socket]:
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
     try:
-        listener = socket.create_server((_HOST, port))
+        listener = listening(host, port, _BACKLOG)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]
         raise click.ClickException(
-            f"--health-port: cannot listen on port {port} of {_HOST}: {reason}; take another one "
+            f"--health-port: cannot listen on port {port} of {host}: {reason}; take another one "
             "(0 takes a free one)"
         ) from error
     with listener:

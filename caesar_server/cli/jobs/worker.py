@@ -23,7 +23,7 @@ from caesar_server.cli.startup import (
     read_settings,
     write_log,
 )
-from caesar_server.settings import LoadedSettings, Settings
+from caesar_server.settings import LoadedSettings, Settings, check_host
 
 if TYPE_CHECKING:
     from caesar_server.jobs.runner import Runner
@@ -48,7 +48,12 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Answer /healthz, /readyz and /metrics on this port of 127.0.0.1; 0 takes a free one.",
+    help="Answer /healthz, /readyz and /metrics on this port; 0 takes a free one.",
+)
+@click.option(
+    "--health-host",
+    metavar="ADDRESS",
+    help="Address of that port, 0.0.0.0 say for probes of Kubernetes.  [default: 127.0.0.1]",
 )
 @click.option(
     "--backend",
@@ -62,6 +67,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 def worker(
     concurrency: int | None,
     health_port: int | None,
+    health_host: str | None,
     extra_backends: tuple[str, ...],
     store: str | None,
     config: Path | None,
@@ -87,7 +93,15 @@ def worker(
     from caesar_server.web.observing.logs import configure_logging
 
     configure_logging(settings)
-    _work(settings, health_port)
+    if health_host is None:
+        _work(settings, "127.0.0.1", health_port)
+        return
+    if health_port is None:
+        raise click.UsageError("--health-host needs --health-port")
+    # By these it is judged who may ask: probes go by addresses, which are none of the server's.
+    settings = replace(settings, host=health_host, allowed_hosts=())
+    check_host(settings)
+    _work(settings, health_host, health_port)
 
 
 def _prepare(loaded: LoadedSettings) -> None:
@@ -106,7 +120,7 @@ def _prepare(loaded: LoadedSettings) -> None:
         prepare_store(loaded.settings)
 
 
-def _work(settings: Settings, health_port: int | None) -> None:
+def _work(settings: Settings, health_host: str, health_port: int | None) -> None:
     from caesar_server.app import create_app
     from caesar_server.cli.jobs.health import serving_health
     from caesar_server.cli.workers.manners import grace_s
@@ -114,7 +128,7 @@ def _work(settings: Settings, health_port: int | None) -> None:
 
     app = create_app(settings)
     services = services_of(app)
-    with _ending_signals() as asked, serving_health(app, health_port) as url:
+    with _ending_signals() as asked, serving_health(app, health_host, health_port) as url:
         if settings.strict_plugins:
             services.registry.load_all()
         services.start()

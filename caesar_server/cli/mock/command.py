@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from caesar_server.cli.flags import mock_setting_flags
-from caesar_server.cli.serve import listen, url_of
+from caesar_server.cli.serve import listen
 from caesar_server.cli.startup import (
     announce,
     check_settings,
@@ -24,6 +24,7 @@ from caesar_server.cli.startup import (
     read_settings,
     write_log,
 )
+from caesar_server.cli.workers.listening import url_of
 from caesar_server.errors import SettingsError
 from caesar_server.settings import LoadedSettings, Settings
 from caesar_server.web.observing.logs import configure_logging

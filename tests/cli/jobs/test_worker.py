@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -214,6 +215,36 @@ def test_its_health_is_told_and_nothing_else(work: Start, store: Store) -> None:
     for path in ("", "compat/models", "v1/models", "openapi.json", "healthz/x"):
         assert status_of(f"{worker.url}/{path}") == 404
     assert worker.stop() == 0
+
+
+def test_its_health_is_told_to_other_machines_if_that_is_wanted(
+    work: Start, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAESAR_SERVER_ALLOWED_HOSTS", "api.example")
+    worker = work("--health-port", "0", "--health-host", "0.0.0.0")
+    assert worker.url.startswith("http://0.0.0.0:")
+    port = urllib.parse.urlsplit(worker.url).port
+    # 127.0.0.2 is no name that a server on loopback answers to by itself; probes go by addresses
+    for host in ("127.0.0.1", "127.0.0.2"):
+        wait_for(lambda host=host: status_of(f"http://{host}:{port}/readyz") == 200)
+        assert status_of(f"http://{host}:{port}/healthz") == 200
+        assert status_of(f"http://{host}:{port}/metrics") == 401
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--health-host", "0.0.0.0"], "--health-host needs --health-port"),
+        (["--health-port", "0", "--health-host", "0.0.0.0:80"], "'0.0.0.0:80' is no address"),
+    ],
+)
+def test_an_address_of_its_health_that_is_none_is_refused(
+    flags: list[str], words: str, store: Store
+) -> None:
+    done = CliRunner().invoke(main, ["worker", *flags])
+    assert done.exit_code == 2
+    assert words in done.output
 
 
 def test_a_port_that_is_taken_is_refused(store: Store) -> None:
