@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -135,5 +136,45 @@ def test_a_new_job_hears_soon_that_the_server_is_away_and_a_running_one_is_patie
         cluster.start()
         running.result(WITHIN_S)
         assert [job.last_seq for job in store.jobs()] == [1]
+    finally:
+        store.close()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_a_standby_for_a_while_is_waited_for(
+    cluster: Cluster,
+    new_job: NewJob,
+    eventually: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = PostgresDatabase(make_url(cluster.url))
+    upgrade(database)
+    store = SqlStore(database, retry_s=WITHIN_S)
+
+    def takes_writes(server: Any, taken: str) -> None:
+        server.execute(f"ALTER SYSTEM SET default_transaction_read_only = {taken}")
+        server.execute("SELECT pg_reload_conf()")
+
+    try:
+        with psycopg.connect(cluster.url, autocommit=True) as server:
+            server.execute("SET default_transaction_read_only = off")
+            takes_writes(server, "on")
+            with ThreadPoolExecutor(1, thread_name_prefix="test") as pool:
+
+                def refused() -> bool:
+                    return "read-only transaction; name the primary" in caplog.text
+
+                def write() -> None:
+                    number = 0
+                    while not refused():
+                        store.create(new_job(f"job-{number}", detached=True))
+                        number += 1
+
+                writing = pool.submit(write)
+                try:
+                    eventually(refused)
+                finally:
+                    takes_writes(server, "off")
+                writing.result(WITHIN_S)
     finally:
         store.close()

@@ -221,8 +221,9 @@ def _begin_session(connection: psycopg.Connection[Any]) -> None:
 #: A variable of the session, by which it is known to be somebody's.
 _TAKEN = "caesar_server.taken"
 #: The server ends or refuses the connection: for a restart, or since its client was stopped within
-#: a transaction.  A connection that is cut has no code.
-_LOST = ("57P01", "57P02", "57P03", "57P05", "25P03", "08000", "08003", "08006")
+#: a transaction.  A connection that is cut has no code.  25006: a standby, to which the address
+#: leads for a while after another server has become the primary.
+_LOST = ("57P01", "57P02", "57P03", "57P05", "25P03", "08000", "08003", "08006", "25006")
 #: Deadlock, serialization, a lock not to be had in time.
 _BUSY = ("40P01", "40001", "55P03")
 _OF_A_POOLER = (
@@ -231,6 +232,7 @@ _OF_A_POOLER = (
 _HINTS = {
     # raised by _begin_session; a prepared statement that is not there, or there already
     **dict.fromkeys(("0A000", "26000", "42P05"), _OF_A_POOLER),
+    "25006": "name the primary, or add target_session_attrs=read-write to the URL",
     "42501": "give this user the right to, or name another one in the URL",
     "53100": "make room on the server's disk",
     "53300": "raise max_connections, or run fewer processes",
