@@ -249,6 +249,28 @@ def test_without():
     assert told.count("Requests to ") == 6
 
 
+def test_what_other_fixtures_made_is_not_asked_what_it_is(run_suite):
+    result = run_suite(
+        """
+class Proxy:
+    @property
+    def __class__(self):
+        raise RuntimeError("nothing is behind it any more")
+
+@pytest.fixture
+def proxy():
+    return Proxy()
+
+def test_it(proxy, caesar_mock):
+    ask(caesar_mock)
+    assert False
+""",
+        failed=True,
+    )
+    assert "Requests to caesar_mock" in result.stdout
+    assert "INTERNALERROR" not in result.stdout + result.stderr
+
+
 def test_a_server_of_its_own_shows_requests_only_if_it_got_some(run_suite):
     conftest = """
 import pytest
