@@ -159,22 +159,24 @@ def test_a_server_that_is_a_standby_for_a_while_is_waited_for(
         with psycopg.connect(cluster.url, autocommit=True) as server:
             server.execute("SET default_transaction_read_only = off")
             takes_writes(server, "on")
+            enough = threading.Event()
+
+            def refused() -> bool:
+                return "read-only transaction; name the primary" in caplog.text
+
+            def write() -> None:
+                number = 0
+                while not enough.is_set():
+                    store.create(new_job(f"job-{number}", detached=True))
+                    number += 1
+
             with ThreadPoolExecutor(1, thread_name_prefix="test") as pool:
-
-                def refused() -> bool:
-                    return "read-only transaction; name the primary" in caplog.text
-
-                def write() -> None:
-                    number = 0
-                    while not refused():
-                        store.create(new_job(f"job-{number}", detached=True))
-                        number += 1
-
                 writing = pool.submit(write)
                 try:
                     eventually(refused)
                 finally:
                     takes_writes(server, "off")
+                    enough.set()
                 writing.result(WITHIN_S)
     finally:
         store.close()
