@@ -54,7 +54,7 @@ from caesar_server.mock.scopes import Held, Scopes
 class MockOptions:
     """The options of the mock."""
 
-    fixtures: str | None = option(
+    fixtures: Path | None = option(
         None,
         help="File of rules, or from prompt to reply, or a folder of such; unset: repeat prompts.",
         example="fixtures.json",
@@ -109,7 +109,7 @@ class MockBackend(Backend):
         from caesar_server.mock.files import FixturesError, load_into
 
         try:
-            load_into(self._scope, Path(self.options.fixtures))
+            load_into(self._scope, self.options.fixtures)
         except FixturesError as error:
             raise OptionsError(f"fixtures: {problem}" for problem in error.problems) from error
 

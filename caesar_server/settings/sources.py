@@ -83,7 +83,7 @@ def load_settings(
     variables = _own_variables(os.environ if environ is None else environ)
     problems: list[str] = []
     sources = (
-        _file_source(config, variables.get(CONFIG_VARIABLE), problems),
+        _file_source(config, _at_home(variables.get(CONFIG_VARIABLE)), problems),
         _environment_source(variables, problems),
         _Source(cli, dict.fromkeys(cli, "command line")),
     )

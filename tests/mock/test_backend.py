@@ -75,7 +75,7 @@ def ask(tmp_path: Path) -> Ask:
     """Return the events of a request to a mock with :data:`FIXTURES`."""
     path = tmp_path / "fixtures.json"
     path.write_text(json.dumps(FIXTURES))
-    backend = MockBackend(MockOptions(fixtures=str(path)))
+    backend = MockBackend(MockOptions(fixtures=path))
     backend.open()
     return lambda request: collect_events(backend, request)
 

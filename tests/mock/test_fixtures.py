@@ -17,6 +17,7 @@ from caesar_server.contract import (
     ResultFound,
     Sampling,
 )
+from caesar_server.contract.options import parse_options
 from caesar_server.mock.backend import MockBackend, MockOptions
 from caesar_server.testing import collect_events
 
@@ -40,7 +41,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def opened(path: Path) -> MockBackend:
-    backend = MockBackend(MockOptions(fixtures=str(path)))
+    backend = MockBackend(MockOptions(fixtures=path))
     backend.open()
     return backend
 
@@ -140,4 +141,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_before_it_is_opened(tmp_path: Path) -> None:
-    MockBackend(MockOptions(fixtures=str(tmp_path / "missing.json")))
+    MockBackend(MockOptions(fixtures=tmp_path / "missing.json"))
+
+
+def test_they_may_be_in_the_users_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    options = parse_options(MockOptions, {"fixtures": "~/fixtures.json"})
+    assert options.fixtures == Path("/home/me/fixtures.json")

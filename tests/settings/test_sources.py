@@ -93,6 +93,13 @@ def test_a_tilde_is_the_users_home_wherever_it_is_written(folder, monkeypatch) -
     assert settings.files == "/home/me/uploads"
 
 
+def test_the_file_that_the_environment_names_may_be_in_the_users_home(folder, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    (folder / "home").mkdir()
+    (folder / "home" / "server.toml").write_text("port = 9000")
+    assert load(environ={"CAESAR_SERVER_CONFIG": "~/server.toml"}).settings.port == 9000
+
+
 @pytest.mark.parametrize("files", ["s3://bucket/~", "a/~", "~nobody-of-this-name/files"])
 def test_any_other_tilde_is_a_name(files: str) -> None:
     assert load(cli={"files": files}).settings.files == files

@@ -7,7 +7,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from caesar_backend_upstream.catalog import Catalog
@@ -48,8 +47,7 @@ class Attempts:
         self._budget = RetryBudget(options.retry_budget)
         # Not the run's: requests with one seed would all go to one server, at one time.
         self._chance = random.Random()
-        folder = options.record_folder
-        self._record_folder = Path(folder) if folder else None
+        self._record_folder = options.record_folder
 
     def events(self, request: Request, context: Context) -> Iterator[Event]:
         """Yield the events of a request's answer.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caesar_backend_upstream.keys import Scrubber, read_key, secrets_of
@@ -102,7 +101,7 @@ class UpstreamBackend(Backend):
         from caesar_backend_upstream.http.transport import Transport
         from caesar_backend_upstream.servers import Condition, Server
 
-        if options.ca_file is not None and not Path(options.ca_file).is_file():
+        if options.ca_file is not None and not options.ca_file.is_file():
             raise BackendError(f"servers.{name}.ca_file: there is no file {options.ca_file}")
         key = read_key(name, options)
         own = self.options
@@ -120,7 +119,7 @@ class UpstreamBackend(Backend):
                 connections=own.connections,
                 max_bytes=own.max_response_bytes,
                 proxy=options.proxy,
-                ca_file=options.ca_file,
+                ca_file=None if options.ca_file is None else str(options.ca_file),
             ),
             condition=Condition(own.failures, own.cooldown_s),
             key=key,

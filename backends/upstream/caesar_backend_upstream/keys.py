@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from caesar_backend_upstream.options import ServerOptions
@@ -42,7 +41,7 @@ def read_key(name: str, server: ServerOptions) -> Key | None:
     elif server.api_key_file:
         where = "api_key_file"
         try:
-            value = Path(server.api_key_file).read_text("utf-8").strip()
+            value = server.api_key_file.read_text("utf-8").strip()
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise _wrong(name, where, f"{server.api_key_file} cannot be read: {why}") from None

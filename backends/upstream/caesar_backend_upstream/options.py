@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -69,7 +70,7 @@ class ServerOptions:
     api_key_env: str | None = option(
         None, help="Environment variable that holds the key.", example="OPENAI_API_KEY"
     )
-    api_key_file: str | None = option(
+    api_key_file: Path | None = option(
         None, help="File that holds the key.", example="/run/secrets/openai"
     )
     forward_key: bool = option(
@@ -100,7 +101,7 @@ class ServerOptions:
         secret=True,
         example="http://proxy.internal:3128",
     )
-    ca_file: str | None = option(
+    ca_file: Path | None = option(
         None,
         help="PEM file of the authorities to trust; unset: the usual ones.",
         example="/etc/ssl/internal-ca.pem",
@@ -218,7 +219,7 @@ class UpstreamOptions:
         minimum=0,
         maximum=86400,
     )
-    record_folder: str | None = option(
+    record_folder: Path | None = option(
         None,
         help="Folder to record each request and its frames in, with the callers' texts.",
         example="recordings",

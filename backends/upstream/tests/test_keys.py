@@ -39,6 +39,14 @@ def test_a_key_is_sent_as_bearer_token(raw, opened, wire, key_options, source: s
     assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
 
 
+def test_its_file_may_be_in_the_users_home(raw, opened, wire, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "key").write_text(SECRET)
+    server = raw(wire.hello())
+    opened(server, per_server={"api_key_file": "~/key"}).complete()
+    assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
