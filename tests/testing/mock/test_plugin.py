@@ -131,6 +131,26 @@ def test_it_is_asked_for_by_its_name(run_suite, asked):
     run_suite(code, *arguments, files={"conftest.py": conftest})
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is one clock of this kind alone")
+def test_the_clock_of_the_process_may_stand_before_the_mock_is_loaded(run_suite):
+    run_suite(
+        """
+import time
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen():
+    now = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: now)
+        yield
+
+def test_it(caesar_mock):
+    caesar_mock.on().reply("Ho", pacing={"first_chunk_s": 0.01})
+    assert ask(caesar_mock) == "Ho"
+"""
+    )
+
+
 def test_ids_are_the_same_in_each_run(run_suite):
     code = """
 def test_it(caesar_mock):
