@@ -17,7 +17,7 @@ from caesar_server.web.access.keys import KeyLimits
 if TYPE_CHECKING:
     from caesar_server.web.api_version.version import Version
     from caesar_server.web.limiting.places import Place
-    from caesar_server.web.limiting.rates import Window
+    from caesar_server.web.limiting.windows import Window
 
 
 class IncomingRequest(Request):

@@ -23,7 +23,7 @@ from caesar_server.settings import Settings
 from caesar_server.testing import scripted_backend
 from caesar_server.web.error_reference import error_rows
 from caesar_server.web.limiting.limits import window_headers
-from caesar_server.web.limiting.rates import Window
+from caesar_server.web.limiting.windows import Window
 
 REQUESTS: dict[str, type[Schema]] = {
     "CompletionRequest": CompletionSchema,

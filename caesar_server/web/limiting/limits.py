@@ -12,7 +12,8 @@ from caesar_server.web.access.auth import is_for_operator
 from caesar_server.web.access.keys import effective_limits
 from caesar_server.web.incoming import IncomingRequest, incoming
 from caesar_server.web.limiting.places import Place, Places
-from caesar_server.web.limiting.rates import Rates, Window
+from caesar_server.web.limiting.rates import Rates
+from caesar_server.web.limiting.windows import Window
 from caesar_server.web.streaming import UNHINDERED_BYTES
 
 

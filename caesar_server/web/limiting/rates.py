@@ -1,4 +1,4 @@
-"""Requests a minute of each key, counted by the library ``limits``."""
+"""Requests a minute of each key, counted by this process or in a storage that several share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from caesar_server.errors import SettingsError
 from caesar_server.settings import Settings
 from caesar_server.web.access.keys import Key
+from caesar_server.web.limiting.windows import WINDOW_S, Window, Windows
 
-# The library takes a tenth of a second to import, which a server without limits need not spend.
+# The library takes a tenth of a second to import, which a server that counts alone need not spend.
 if TYPE_CHECKING:
     from limits.strategies import MovingWindowRateLimiter
 
@@ -26,40 +26,24 @@ _STORAGE_TIMEOUT_S = 1.0
 _ALONE_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """How a key stands.
-
-    :param limit: requests allowed in any 60 seconds.
-    :param remaining: how many more are allowed now.
-    :param reset_s: seconds until one more than that is; 0 if none is counted.
-    :param allowed: whether the request just counted was within the limit.
-    """
-
-    limit: int
-    remaining: int
-    reset_s: float
-    allowed: bool = True
-
-
 class Rates:
     """Counts requests in a window that moves with time: no 60 seconds have more than allowed.
 
-    In memory the count is exact, and this process's own.  While another storage fails, the process
-    counts in memory too, and the log says so.  A storage is made with the first count, never before
-    a fork.  Safe from any thread.
+    In memory the count is exact, and this process's own.  Other storages are those of the library
+    ``limits``.  While one fails, the process counts in memory too, and the log says so.  A storage
+    is made with the first count, never before a fork.  Safe from any thread.
 
     :param storage: URI as the library has it: ``memory://``, ``redis://HOST:PORT``, ...
-    :param wall_time: Unix seconds, by the same clock as the library's.
+    :param monotonic: seconds, for what is counted in memory.
     """
 
     def __init__(
-        self, storage: str = _MEMORY, *, wall_time: Callable[[], float] = time.time
+        self, storage: str = _MEMORY, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._uri = storage
-        self._wall_time = wall_time
+        self._alone = Windows(monotonic)
         self._lock = threading.Lock()
-        self._limiters: dict[str, MovingWindowRateLimiter] = {}
+        self._limiter: MovingWindowRateLimiter | None = None
         self._alone_until = 0.0
 
     def hit(self, key_id: str, per_minute: int) -> Window:
@@ -75,9 +59,7 @@ class Rates:
             from limits.errors import StorageError
 
             try:
-                with self._lock:
-                    limiter = self._limiter(self._uri)
-                return self._window(limiter, key_id, per_minute, count=count)
+                return self._shared(key_id, per_minute, count=count)
             except StorageError as error:
                 self._alone_until = time.monotonic() + _ALONE_S
                 logger.error(
@@ -85,27 +67,21 @@ class Rates:
                     _ALONE_S,
                     error.storage_error,
                 )
-        # One at a time: the library drops its own lock of a key now and then while others wait.
-        with self._lock:
-            return self._window(self._limiter(_MEMORY), key_id, per_minute, count=count)
+        return self._alone.ask(key_id, per_minute, count=count)
 
-    def _limiter(self, uri: str) -> MovingWindowRateLimiter:
-        if uri not in self._limiters:
-            self._limiters[uri] = open_limiter(uri)
-        return self._limiters[uri]
-
-    def _window(
-        self, limiter: MovingWindowRateLimiter, key_id: str, per_minute: int, *, count: bool
-    ) -> Window:
+    def _shared(self, key_id: str, per_minute: int, *, count: bool) -> Window:
         from limits import RateLimitItemPerMinute
 
+        with self._lock:
+            limiter = self._limiter = self._limiter or open_limiter(self._uri)
         item = RateLimitItemPerMinute(per_minute, namespace="caesar-server")
         allowed = limiter.hit(item, key_id) if count else True
         stats = limiter.get_window_stats(item, key_id)
         remaining = min(max(stats.remaining, 0), per_minute)
         reset_s = 0.0
         if remaining < per_minute:
-            reset_s = max(0.0, stats.reset_time - self._wall_time())
+            # by clocks that may be set, of several machines
+            reset_s = min(max(0.0, stats.reset_time - time.time()), WINDOW_S)
         return Window(per_minute, remaining, reset_s, allowed)
 
 
