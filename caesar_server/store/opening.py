@@ -117,4 +117,7 @@ def _postgres(url: str) -> Database:
     except (ArgumentError, ValueError):
         # its message would quote the password; the cause is not kept for the same reason
         raise SettingsError([_EXPECTED]) from None
+    if "@" in f"{parsed.host}{parsed.database}":
+        # the rest of the password would be taken for a host, and told of with it
+        raise SettingsError(["store: an @ in a user's name or password is written as %40"])
     return PostgresDatabase(parsed)

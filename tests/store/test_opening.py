@@ -119,6 +119,19 @@ def test_no_error_of_a_store_tells_a_password(caplog: pytest.LogCaptureFixture) 
     store.close()
 
 
+@pytest.mark.parametrize("before", ["pw", "p/w", "p?w", "p:w"])
+def test_a_password_with_an_at_sign_must_be_encoded(before: str) -> None:
+    """What follows the sign would be looked for as a host, and told in each error."""
+    for after in (SECRET, f"x/{SECRET}", f"@{SECRET}"):
+        with pytest.raises(SettingsError) as raised:
+            database_of(Settings(store=f"postgresql://user:{before}@{after}@127.0.0.1:1/db"))
+        assert "%40" in str(raised.value)
+        assert SECRET not in str(raised.value)
+    encoded = database_of(Settings(store=f"postgresql://user:{before}%40{SECRET}@127.0.0.1:1/db"))
+    assert encoded is not None
+    assert encoded.name == "the database postgresql://user:***@127.0.0.1:1/db"
+
+
 def test_without_a_setting_jobs_are_kept_in_the_users_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
