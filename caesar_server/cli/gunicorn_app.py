@@ -67,6 +67,8 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
         self._read_again = read_again
         # shared with all workers, those too that are forked later
         self._keys_required = Latch()
+        # what the settings said of the address when it was taken; nothing if systemd chose it
+        self._listens_on = None if listener is None else bind_address(settings)
         if listener is None:
             self._address = bind_address(settings)  # not listened on
         else:
@@ -122,6 +124,14 @@ class GunicornApp(BaseApplication):  # type: ignore[misc]
                 logger.error("the settings stay as they were: %s", problem)
             # whoever writes a plugin wants to see it in any case
             return self._watch
+        asked = bind_address(self._settings)
+        if self._listens_on not in (None, asked):
+            logger.warning(
+                "host and port stay as they were until the server is started anew: it listens on "
+                "%s, and the settings say %s now",
+                self._listens_on,
+                asked,
+            )
         return True
 
     def reload(self) -> None:

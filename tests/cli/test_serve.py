@@ -119,6 +119,27 @@ def test_hangup_replaces_the_workers_behind_the_same_port(start, folder) -> None
     assert len(list(folder.glob("closed-*"))) == 2
 
 
+def test_a_hangup_with_another_address_says_that_it_stays(start, folder) -> None:
+    settings = folder / "caesar-server.toml"
+    settings.write_text('host = "127.0.0.1"\nport = 0\n')
+    server = start("caesar_server", "serve", *SERVE[-2:])
+    assert answer(server.url) == "Hello"
+    settings.write_text('host = "localhost"\nport = 0\n')
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(
+        r"host and port stay as they were .*: it listens on 127.0.0.1:0, "
+        r"and the settings say localhost:0 now"
+    )
+    server.wait_for(r"Worker exiting")
+    assert answer(server.url) == "Hello"
+    # as it is again: nothing to tell
+    settings.write_text('host = "127.0.0.1"\nport = 0\n')
+    server.process.send_signal(signal.SIGHUP)
+    server.wait_for(r"(?s)(Worker exiting.*){2}")
+    assert server.log.count("host and port stay") == 1
+    assert server.stop() == 0
+
+
 #: What no app can be made of, with a word of the sentence that says so.
 UNFIT = [
     ('api_version = "soon"', "2025-08-08 or 2025-11-27"),
