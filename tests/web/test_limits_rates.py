@@ -127,6 +127,17 @@ def test_while_the_storage_fails_the_process_counts_alone(monkeypatch, caplog) -
     assert "secret" not in caplog.text
 
 
+def test_a_storage_that_cannot_even_be_asked_fails_no_request(caplog) -> None:
+    """Redis's client takes any parameter of a URI, and cannot use it with the first command."""
+    pytest.importorskip("redis")
+    rates = Rates("redis://:secret@127.0.0.1:1/0?timeout=5")
+    assert [rates.hit("a", 2).allowed for _ in range(3)] == [True, True, False]
+    (record,) = caplog.records
+    assert "counts alone" in record.getMessage()
+    assert "'timeout'" in record.getMessage()
+    assert "secret" not in caplog.text
+
+
 def test_a_storage_that_answers_is_the_one_that_counts(monkeypatch) -> None:
     monkeypatch.setattr(Flaky, "calls", 0)
     rates = Rates("flaky://")

@@ -60,12 +60,13 @@ class Rates:
 
             try:
                 return self._shared(key_id, per_minute, count=count)
-            except StorageError as error:
+            # a parameter in the URI that Redis's client does not know is a TypeError each time
+            except (StorageError, TypeError) as error:
                 self._alone_until = time.monotonic() + _ALONE_S
                 logger.error(
                     "limits_storage failed, this process counts alone for %g s: %r",
                     _ALONE_S,
-                    error.storage_error,
+                    getattr(error, "storage_error", error),
                 )
         return self._alone.ask(key_id, per_minute, count=count)
 
