@@ -261,9 +261,10 @@ def _numbers_in(value: object) -> Iterator[float]:
 def unknown_name(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Return the sentence that refuses an unknown name and offers the nearest one."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    small = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
     if near:
-        return f"{prefix}{name}: unknown; did you mean {prefix}{near[0]}?"
+        return f"{prefix}{name}: unknown; did you mean {prefix}{small[near[0]]}?"
     return f"{prefix}{name}: unknown; known: {', '.join(known) or 'none'}"
 
 

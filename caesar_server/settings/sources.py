@@ -233,7 +233,12 @@ def _environment_source(environ: Mapping[str, str], problems: list[str]) -> _Sou
             continue
         first, *parts = variable.split("__")
         if first not in known:
-            problems.append(f"environment: {unknown_name(first, [*known, CONFIG_VARIABLE])}")
+            # without what all begin with, or any two of them were near each other
+            names = [name.removeprefix(ENVIRONMENT_PREFIX) for name in (*known, CONFIG_VARIABLE)]
+            unknown = unknown_name(
+                first.removeprefix(ENVIRONMENT_PREFIX), names, prefix=ENVIRONMENT_PREFIX
+            )
+            problems.append(f"environment: {unknown}")
             continue
         path = (known[first], *(part.lower() for part in parts))
         branch: Any = value

@@ -252,6 +252,16 @@ def test_unreadable_file_is_named_with_the_reason(folder, content, words) -> Non
             {"environ": {"CAESAR_SERVER_PROT": "1"}},
             "environment: CAESAR_SERVER_PROT: unknown; did you mean CAESAR_SERVER_PORT?",
         ),
+        (
+            {"environ": {"CAESAR_SERVER_max_body_bytes": "1"}},
+            "CAESAR_SERVER_max_body_bytes: unknown; did you mean CAESAR_SERVER_MAX_BODY_BYTES?",
+        ),
+        (
+            {"environ": {"CAESAR_SERVER_CONFG": "1"}},
+            "CAESAR_SERVER_CONFG: unknown; did you mean CAESAR_SERVER_CONFIG?",
+        ),
+        # like none of them, but for what all begin with
+        ({"environ": {"CAESAR_SERVER_TZ_X": "1"}}, "CAESAR_SERVER_TZ_X: unknown; known: "),
         ({"cli": {"prot": "1"}}, "command line: prot: unknown; did you mean port?"),
         ({"file": 'port = "x"'}, "FILE: port: expected integer, got 'x'"),
         ({"file": "port = true"}, "FILE: port: expected integer, got True"),
