@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from caesar_backend_upstream.keys import Scrubber
-from caesar_backend_upstream.wire.failures import retry_delay_s, said_by
+from caesar_backend_upstream.wire.failures import retry_delay_s
 
 ERROR = {"error": {"message": "n is too large", "type": "invalid_request_error", "param": "n"}}
 
@@ -29,6 +28,9 @@ def test_a_refusal_keeps_status_and_words(raw, opened, wire, told, status: int) 
         {"detail": "no such model"},
         {"message": "no such model", "object": "error", "code": 404},
         {"error": {"message": "no such model", "code": 404}},
+        [{"error": {"message": "no such model", "code": 404, "status": "NOT_FOUND"}}],
+        {"error": ["no such model"]},
+        {"success": False, "errors": [{"code": 5007, "message": "no such model"}], "result": {}},
     ],
 )
 def test_other_forms_of_errors_are_read(raw, opened, wire, told, body) -> None:
@@ -36,14 +38,30 @@ def test_other_forms_of_errors_are_read(raw, opened, wire, told, body) -> None:
     assert (error.status, error.message, error.code) == (404, "no such model", "request_rejected")
 
 
-def test_fastapis_list_of_problems_is_shown() -> None:
-    said = said_by({"detail": [{"loc": ["body", "n"], "msg": "too large"}]}, Scrubber(()))
-    assert said.message is not None
-    assert "too large" in said.message
+DEEP = b'{"error": ' + 400 * b"[" + 400 * b"]" + b"}"
+PROBLEMS = [
+    {"type": "less_than", "loc": ["body", "n"], "msg": "too large", "input": "their own words"},
+    {"type": "extra_forbidden", "loc": ["body", "messages", 0, "name"], "msg": "not permitted"},
+]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": PROBLEMS},
+        {"object": "error", "message": {"detail": PROBLEMS}, "type": "invalid_request_error"},
+        {"object": "error", "message": PROBLEMS, "type": "invalid_request_error"},
+    ],
+)
+def test_a_list_of_problems_is_told_by_field(raw, opened, wire, told, body) -> None:
+    server = raw(wire.json(body, status="422 Unprocessable Entity"))
+    error = told(opened(server).complete()).error
+    assert error.status == 422
+    assert error.message == "body.n: too large; body.messages.0.name: not permitted"
 
 
 @pytest.mark.parametrize("status", [400, 404])
-@pytest.mark.parametrize("body", [b"<html>nginx</html>", b"", b"{", b"[]", b"{}"])
+@pytest.mark.parametrize("body", [b"<html>nginx</html>", b"", b"{", b"[]", b"{}", DEEP])
 def test_a_refusal_without_a_word_is_not_the_clients_fault(
     raw, opened, wire, told, status: int, body: bytes
 ) -> None:

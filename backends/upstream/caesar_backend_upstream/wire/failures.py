@@ -168,29 +168,52 @@ class Said:
 def said_by(body: object, scrubber: Scrubber) -> Said:
     """Read an error object in any of the forms that servers have for it.
 
-    ``{"error": {...}}`` of OpenAI, ``{"error": "text"}`` of Ollama and Caesar, the bare
-    ``{"object": "error", "message": ...}`` of older vLLMs and ``{"detail": ...}`` of FastAPI.
+    ``{"error": {...}}`` of OpenAI, the same in a list of Gemini, ``{"error": "text"}`` of Ollama
+    and Caesar, ``{"error": ["text"]}`` of TGI, the bare ``{"object": "error", "message": ...}`` of
+    older vLLMs and of Mistral, ``{"detail": ...}`` of FastAPI and ``{"errors": [...]}`` of
+    Cloudflare.
     """
+    if isinstance(body, list) and body:
+        body = body[0]
     if not isinstance(body, dict):
         return Said()
     error = body.get("error")
-    if isinstance(error, str):
-        return Said(message=_words(error, scrubber))
+    if isinstance(error, (str, list)):
+        return Said(message=_words(_clause(error), scrubber))
     if not isinstance(error, dict):
         error = body
     code = error.get("code")
     status = code if type(code) is int else error.get("status_code", 0)
     message = error.get("message")
     if message is None and error is body:
-        detail = body.get("detail")
-        message = detail if isinstance(detail, str) or detail is None else str(detail)
+        message = next((body[name] for name in ("detail", "errors") if body.get(name)), None)
     return Said(
-        message=_words(message, scrubber),
+        message=_words(_clause(message), scrubber),
         code=_word(code, scrubber),
         type=_word(error.get("type"), scrubber),
         param=_word(error.get("param"), scrubber),
         status=status if type(status) is int and 400 <= status <= 599 else 0,
     )
+
+
+def _clause(said: object, depth: int = 4) -> str | None:
+    """Return as one text what an error says, be it in words or a list of what is wrong with fields.
+
+    FastAPI has such lists, with what was sent in them, which is not repeated; Mistral has them in
+    an object of their own.
+    """
+    if said is None or isinstance(said, str):
+        return said
+    if depth == 0:
+        return None
+    if isinstance(said, list):
+        return "; ".join(filter(None, (_clause(item, depth - 1) for item in said)))
+    if not isinstance(said, dict):
+        return str(said)
+    words = next((said[name] for name in ("msg", "message", "detail") if said.get(name)), None)
+    place = said.get("loc")
+    where = ".".join(map(str, place)) if isinstance(place, list) else ""
+    return ": ".join(filter(None, (where, _clause(words, depth - 1))))
 
 
 def is_error(body: Mapping[str, Any]) -> bool:
