@@ -125,7 +125,7 @@ class Catalog:
         models = _models(body) if status == 200 else None
         if models is None:
             logger.warning(
-                "no list of models: the upstream server %s answered with status %d",
+                "no list of models: the upstream server %s answered something else, with status %d",
                 server.name,
                 status,
             )
@@ -135,7 +135,8 @@ class Catalog:
 
 def _models(body: object) -> tuple[Model, ...] | None:
     """Return the models of a list; None if it is none."""
-    items = body.get("data") if isinstance(body, dict) else None
+    # Together AI sends the list without an object around it.
+    items = body.get("data") if isinstance(body, dict) else body
     if not isinstance(items, list):
         return None
     found: dict[str, Model] = {}

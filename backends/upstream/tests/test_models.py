@@ -48,6 +48,11 @@ def test_the_servers_lists_are_fetched_and_kept(raw, opened, wire) -> None:
     assert server.asked[0].headers["authorization"] == "Bearer sk-1"
 
 
+def test_a_list_may_have_no_object_around_it(raw, opened, wire) -> None:
+    ask = opened(raw(wire.json(LIST["data"])), models_ttl_s=60)
+    assert [model.id for model in wait_for_models(ask, 2)] == ["llama-3", "gpt-5"]
+
+
 def test_models_that_a_server_is_not_asked_for_are_not_listed(raw, opened, wire) -> None:
     server = raw(wire.json(LIST))
     ask = opened(server, models_ttl_s=60, per_server={"models": ["gpt-*"]})
