@@ -162,3 +162,15 @@ def test_a_choice_that_broke_off_is_not_whole(raw, opened, wire, told, more, wor
     answer = told(opened(raw(wire.stream(first, last))).complete())
     assert (answer.text(), answer.error.status) == ("hal", 502)
     assert words in answer.error.message
+
+
+def test_the_only_choice_may_have_numbers_for_its_parts(raw, opened, wire, told) -> None:
+    reply = wire.stream(
+        wire.delta({"reasoning_content": "hm"}, 0),
+        wire.delta({"content": "4"}, 1),
+        wire.delta({"content": "2"}, 1),
+        wire.delta({}, 0, "stop"),
+    )
+    answer = told(opened(raw(reply)).chat())
+    assert (answer.text(), answer.text(channel="reasoning")) == ("42", "hm")
+    assert (answer.error, answer.reasons) == (None, {0: "stop"})

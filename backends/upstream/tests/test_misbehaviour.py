@@ -198,10 +198,16 @@ def test_frames_that_are_no_chunks_are_named(raw, opened, wire, told, frame: str
     assert "sent" in answer.error.message
 
 
-@pytest.mark.parametrize("index", [1, -1, "0", 10**9])
+@pytest.mark.parametrize("index", [2, -1, "0", 10**9])
 def test_choices_that_were_not_asked_for_are_named(raw, opened, wire, told, index) -> None:
-    answer = told(opened(raw(wire.stream(wire.text("hi", index=index)))).complete())
+    answer = told(opened(raw(wire.stream(wire.text("hi", index=index)))).complete(n=2))
     assert "sent a choice" in answer.error.message
+
+
+def test_a_further_choice_in_one_chunk_is_named(raw, opened, wire, told) -> None:
+    choices = [wire.text("hi", index=index)["choices"][0] for index in (0, 1)]
+    answer = told(opened(raw(wire.stream({"choices": choices}))).complete())
+    assert "sent a choice 1 of 1" in answer.error.message
 
 
 def test_text_after_the_finish_reason_is_named(raw, opened, wire, told) -> None:

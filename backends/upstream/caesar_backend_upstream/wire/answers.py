@@ -137,10 +137,13 @@ class AnswerReader:
             return
         if not isinstance(choices, list):
             raise AnswerError("sent JSON that is neither a chunk nor an error")
+        # LiteLLM numbers parts of Claude's answers like choices: thinking 0, text 1, calls 2.
+        alone = len(choices) == len(self._choices) == 1
         for item in choices:
             if not isinstance(item, dict):
                 raise AnswerError("sent a choice that is no object")
-            yield from self._noted(self._choice(item, key, thinks))
+            number = self._number(item, alone=alone)
+            yield from self._noted(self._choice(item, number, key, thinks))
 
     def _noted(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
@@ -148,11 +151,17 @@ class AnswerReader:
                 self._words += count_words(event.text)
             yield event
 
-    def _choice(self, item: Mapping[str, Any], key: str, thinks: bool) -> Iterator[Event]:
+    def _number(self, item: Mapping[str, Any], *, alone: bool) -> int:
+        """Return which choice an item is of; ``alone`` where there can be no other."""
         index = item.get("index")
         number = 0 if index is None else index
-        if type(number) is not int or not 0 <= number < len(self._choices):
+        if type(number) is not int or number < 0 or not (alone or number < len(self._choices)):
             raise AnswerError(f"sent a choice {number!r:.20} of {len(self._choices)}")
+        return 0 if alone else number
+
+    def _choice(
+        self, item: Mapping[str, Any], number: int, key: str, thinks: bool
+    ) -> Iterator[Event]:
         choice = self._choices[number]
         message = self._message(item, key)
         self._note_tools(number, message)
