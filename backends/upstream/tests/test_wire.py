@@ -324,6 +324,13 @@ class TestReading:
         answer = told(opened(raw(reply)).chat())
         assert (answer.text(), answer.text(channel="reasoning")) == ("42", "hm")
 
+    @pytest.mark.parametrize("thought", ["hm", [{"type": "text", "text": "hm"}]])
+    def test_thinking_may_be_a_part_of_the_content(self, raw, opened, wire, told, thought) -> None:
+        parts = [{"type": "thinking", "thinking": thought}, {"type": "text", "text": "4"}]
+        bodies = [wire.delta({"content": parts}), wire.delta({"content": "2"}, reason="stop")]
+        answer = told(opened(raw(wire.stream(*bodies))).chat())
+        assert (answer.text(), answer.text(channel="reasoning")) == ("42", "hm")
+
     def test_refusals_and_parts_are_text(self, raw, opened, wire, told) -> None:
         parts = [{"type": "text", "text": "I "}, {"type": "text", "text": "must "}]
         bodies = [wire.delta({"content": parts}), wire.delta({"refusal": "not"}, reason="stop")]

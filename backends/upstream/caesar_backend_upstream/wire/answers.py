@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from caesar_backend_upstream.wire.asks import Ask
@@ -165,9 +165,8 @@ class AnswerReader:
         choice = self._choices[number]
         message = self._message(item, key)
         self._note_tools(number, message)
-        thinking = message.get("reasoning_content") or message.get("reasoning")
-        if thinks and isinstance(thinking, str):
-            yield from choice.think(thinking)
+        if thinks:
+            yield from choice.think(_thinking(message))
         yield from choice.say(_content(message), self._tokens(item))
         _check_whole(item)
         reason = item.get("finish_reason")
@@ -281,9 +280,25 @@ def _content(message: Mapping[str, Any]) -> str:
     """Return a message's text: a string, or parts as some servers send them; a refusal is text."""
     content = message.get("content")
     if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "".join(text for text in texts if isinstance(text, str))
+        return _joined(content, "text")
     return _string(content) or _string(message.get("refusal"))
+
+
+def _thinking(message: Mapping[str, Any]) -> str:
+    """Return a message's thinking: a field of its own, or parts of the content as of Mistral."""
+    for name in ("reasoning_content", "reasoning"):
+        if isinstance(thinking := message.get(name), str) and thinking:
+            return thinking
+    content = message.get("content")
+    return _joined(content, "thinking") if isinstance(content, list) else ""
+
+
+def _joined(parts: Sequence[object], name: str) -> str:
+    """Return the texts that parts have under ``name``; but for ``text`` these may be parts, too."""
+    found = (part.get(name) for part in parts if isinstance(part, dict))
+    if name != "text":
+        found = (_joined(item, "text") if isinstance(item, list) else item for item in found)
+    return "".join(text for text in found if isinstance(text, str))
 
 
 def _string(value: object) -> str:
