@@ -15,7 +15,7 @@ class ErrorInfo:
     """An error as a value: what surfaces render and jobs store.
 
     :param message: a sentence for a person: what was wrong, what was expected.
-    :param code: a stable machine word, such as ``rate_limit_exceeded``.
+    :param code: a stable machine word, such as ``rate_limit_exceeded``; without NUL.
     :param type: OpenAI's error type, such as ``invalid_request_error`` or ``server_error``.
     :param param: path of the field that is to blame (``metadata.reasoning_loops``), or None.
     :param status: HTTP status, 400 to 599.

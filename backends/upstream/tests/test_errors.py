@@ -155,3 +155,12 @@ def test_the_request_cannot_hold_what_json_cannot(raw, opened, wire, told) -> No
     assert error.status == 502
     assert "not JSON" in error.message
     assert json.dumps(error.message)
+
+
+@pytest.mark.parametrize("word", ["a\0b", "half a \ud800", "two\nlines"])
+def test_words_that_cannot_be_printed_are_left_out(raw, opened, wire, told, word) -> None:
+    body = {"error": {"message": f"no {word}", "code": word, "type": word, "param": word}}
+    error = told(opened(raw(wire.json(body, status="400 No"))).complete()).error
+    assert (error.status, error.message) == (400, f"no {word}")
+    assert (error.code, error.type) == ("request_rejected", "invalid_request_error")
+    assert error.param is None

@@ -8,6 +8,7 @@ event is stored.
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 import sys
 import typing
@@ -40,6 +41,7 @@ from caesar_server.contract.events import (
 
 #: The largest whole number that every client's and every database's ``int`` can hold.
 MOST = 2**31 - 1
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 #: Beyond it a number is no float: infinity, or a whole number of hundreds of digits.
 _MOST_FLOAT = sys.float_info.max
 
@@ -138,6 +140,11 @@ def _is_text(value: object) -> bool:
     return type(value) is str or (isinstance(value, str) and isinstance(value, Enum))
 
 
+def _is_storable(value: object) -> bool:
+    # a column of text takes neither NUL nor half a character
+    return _is_text(value) and _UNSTORABLE.search(typing.cast(str, value)) is None
+
+
 def _is_plain_text(value: object) -> bool:
     return type(value) is str
 
@@ -233,7 +240,8 @@ CHECKS: Mapping[type[Event], tuple[_Check, ...]] = {
 
 _ERROR_CHECKS: tuple[_Check, ...] = (
     ("status", _is_whole(400, 599), "one from 400 to 599"),
-    *_text("message", "code", "type"),
+    *_text("message", "type"),
+    ("code", _is_storable, "a str without NUL and half characters"),
     *_text_or_none("param"),
     ("retry_after_s", _or_none(_is_wait), "seconds from 0 on, or None"),
     ("transient", lambda value: type(value) is bool, "a bool"),

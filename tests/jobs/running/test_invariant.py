@@ -134,6 +134,8 @@ BREACHES = [
     (1, [], UsageCounted(1, 2.0), "the completion_tokens 2.0 (", "a whole number (int) from 0"),
     (1, [], UsageCounted(-1), "the prompt_tokens -1 (", "a whole number (int) from 0"),
     (1, [], Failed("no"), "Failed holds 'no'", "give it an ErrorInfo"),
+    (1, [], Failed(ErrorInfo("no", "a\0b")), r"the code 'a\x00b'", "without NUL"),
+    (1, [], Failed(ErrorInfo("no", "\ud800")), r"the code '\ud800'", "without NUL"),
     (1, [], Failed(ErrorInfo("no", "c", status=200)), "status 200", "from 400 to 599"),
     (1, [], Failed(ErrorInfo("no", "c", status=600)), "status 600", "from 400 to 599"),
     (1, [], Failed(ErrorInfo("no", "c", status=None)), "status None", "from 400 to 599"),

@@ -262,7 +262,7 @@ def _words(text: object, scrubber: Scrubber) -> str | None:
 
 def _word(text: object, scrubber: Scrubber) -> str | None:
     """Return a machine word; numbers, which stand for a status, are none."""
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not text.strip() or not text.isprintable():
         return None
     return scrubber.scrub(text)[:_LONGEST_WORD]
 
