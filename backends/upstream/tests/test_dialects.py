@@ -174,3 +174,11 @@ def test_the_only_choice_may_have_numbers_for_its_parts(raw, opened, wire, told)
     answer = told(opened(raw(reply)).chat())
     assert (answer.text(), answer.text(channel="reasoning")) == ("42", "hm")
     assert (answer.error, answer.reasons) == (None, {0: "stop"})
+
+
+def test_tool_calls_without_a_form_in_json_are_kept_without(raw, opened, wire, told) -> None:
+    calls = '[{"a": NaN, "b": [-Infinity, 1e400], "c": 1.5, "d": "x"}]'
+    frame = '{"choices": [{"delta": {"tool_calls": ' + calls + '}, "finish_reason": "stop"}]}'
+    answer = told(opened(raw(wire.stream(frame))).chat())
+    kept = [{"a": None, "b": [None, None], "c": 1.5, "d": "x"}]
+    assert answer.details["tool_calls"] == [{"choice": 0, "tool_calls": kept}]

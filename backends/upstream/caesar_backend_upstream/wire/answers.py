@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -198,7 +199,7 @@ class AnswerReader:
     def _note_tools(self, number: int, message: Mapping[str, Any]) -> None:
         for name in ("tool_calls", "function_call"):
             if message.get(name):
-                self._tool_calls.append({"choice": number, name: message[name]})
+                self._tool_calls.append({"choice": number, name: _finite(message[name])})
 
 
 class _Choice:
@@ -268,6 +269,11 @@ def _plain(usage: Mapping[str, Any]) -> dict[str, Any]:
         elif _is_plain(value):
             found[name] = value
     return found
+
+
+def _finite(value: object) -> object:
+    """Return a value that was JSON to Python as JSON: what is no number is None."""
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def _is_plain(value: object) -> bool:
