@@ -275,6 +275,9 @@ def _with_origin(problem: str, origins: Mapping[str, str]) -> str:
     A missing value has no place; then it is that of the nearest table around it.
     """
     path = problem.partition(": ")[0]
+    if origins.get(path, "default") != "default":
+        # before those below it, which a value in place of the whole table has overruled
+        return f"{origins[path]}: {problem}"
     while path:
         for leaf, origin in origins.items():
             if origin != "default" and (leaf == path or leaf.startswith(f"{path}.")):

@@ -280,6 +280,10 @@ def test_unreadable_file_is_named_with_the_reason(folder, content, words) -> Non
         ({"environ": {"CAESAR_SERVER_PORT_NUMBER": "80"}}, "CAESAR_SERVER_PORT_NUMBER: unknown"),
         ({"file": "allowed_hosts = [1]"}, "FILE: allowed_hosts: expected list of strings"),
         ({"file": 'models = "gpt"'}, "FILE: models: expected a table"),
+        (
+            {"file": "[backends.mock]\nseed = 1", "environ": {"CAESAR_SERVER_BACKENDS": "{}"}},
+            "environment CAESAR_SERVER_BACKENDS: backends: expected a table",
+        ),
         ({"file": '[models.m]\nmodel = "x"'}, "FILE: models.m.backend: required and missing"),
     ],
 )
